@@ -83,7 +83,7 @@ struct emit {
     /* leading lanes that vector loads read, 0: all */
     kval limit;
     u32 *n_uses;                                                  /* per value */
-    /* elements along the last axis that a grid iteration of emit_open_pieces has at the most; 0: one */
+    /* elements along the last axis that a grid iteration of emit_pieces has at the most; 0 or 1: one */
     i64 piece;
     /* outputs are stored past the caches */
     bool streams;
