@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// place: which device runs which operator of a network. Operators and tensors under the names that users see, the devices, the allocation
+// (a device per operator), its division into sub-graphs, the time that it is expected to take, and the search for the best one.
+// Nothing here runs or writes a program.
+//
+//   names.c      operators and tensors by name
+//   device.c     devices by name, what they can run, and how fast
+//   allocation.c allocations as text
+//   split.c      sub-graphs of an allocation
+//   cost.c       expected times of sub-graphs, copies, and all of them together
+//   search.c     the best allocation
+#ifndef QUERN_PLACE_H
+#define QUERN_PLACE_H
+
+#include "model/model.h"
+#include "plan/plan.h"
+
+/* --- names.c --- */
+
+/* An operator: a node that computes something at run time. Nodes of constants and of sizes alone belong to none. */
+struct place_op {
+    struct str name;          /* "conv2d_2" */
+    node_id node;
+    struct { u32 *v; u32 n, cap; } in, out; /* tensors, parameters last; without omitted ones */
+};
+struct place_tensor {
+    struct str name;          /* "tensor_4"; "paramtensor_3" */
+    value_id value;
+    bool is_param;            /* a constant: weights and the like */
+};
+struct place_net {
+    struct graph g;           /* the model's graph with constants folded, sorted */
+    struct str name;          /* of the model */
+    struct { struct place_op *v; u32 n, cap; } op;         /* in topological order */
+    struct { struct place_tensor *v; u32 n, cap; } tensor;
+    struct map op_by_name;    /* -> index into op */
+    u32 *op_of;               /* per node: index of its operator; UINT32_MAX: none */
+    u32 *tensor_of;           /* per value: index of its tensor; UINT32_MAX: none */
+};
+/* Names: the operator in lower case, in the words of OptimaV2's graphs ("conv2d", "interpolate"), and a number. One counter counts everything: the network's
+   inputs, then, for each operator in topological order, itself, its parameters that no operator before it has, and its outputs. Equal networks have
+   equal names. In the arena; the model must outlive it. */
+bool place_net_open(struct place_net *x, struct model *m, struct arena *a, struct err *e);
+
+/* --- device.c --- */
+
+/* How sub-graphs for a device are made. */
+enum place_route {
+    PLACE_NATIVE,   /* machine code of a processor */
+    PLACE_GPU,      /* binaries or SPIR-V of a GPU */
+    PLACE_OPENVINO, /* OpenVINO's, of its own devices */
+    PLACE_VENDOR,   /* a vendor's converter, which gets the sub-graph as a file: HEXAGON, CV22, ARA1, MYRIAD, TPU */
+    N_PLACE_ROUTES
+};
+struct place_kind {
+    const char *name;         /* "X64" */
+    const char *what;         /* "x86 processor, 64 bits" */
+    enum place_route route;
+    const char *device;       /* of quern, if the user names none: "cpu", "cuda", "cpu:aarch64"; NULL: none */
+    /* NULL: every operator that quern supports. Whether the device's converter accepts this node; the error says why not. */
+    bool (*can_run)(const struct graph *g, node_id n, struct err *e);
+};
+const struct place_kind *place_kind_find(struct str name); /* NULL: unknown */
+const struct place_kind *place_kind_at(u32 k);             /* NULL: end of the list */
+
+struct place_device {
+    struct str name;          /* "X64:0": kind and number of the instance */
+    const struct place_kind *kind;
+    u32 instance;
+    struct str device;        /* of quern ("cpu", "*llvmpipe*"); empty: none, a vendor's */
+    i64 threads;              /* of a processor; 0: its share of all */
+    double slowdown;          /* its times are multiplied by it: 1, or what the user says to describe a slower device */
+    double watts;             /* while it works; 0: unknown */
+    bool is_described;        /* by rates that the user gives: flops per second, bytes per second, seconds per start of a sub-graph */
+    double flops, bandwidth, start;
+    double link_bandwidth, link_latency; /* of copies between its memory and the host's; 0: measured, or assumed from the device's limits */
+};
+struct place_devices { struct place_device *v; u32 n, cap; };
+/* From texts "NAME:INSTANCE[=KEY:VALUE;KEY:VALUE ..]" with the keys device, threads, slowdown, watts, gflops, gbs, start, link_gbs, link_latency. Errors name
+   the nearest known name. */
+bool place_devices_parse(struct place_devices *d, const char *const *text, u32 n, struct arena *a, struct err *e);
+u32 place_device_find(const struct place_devices *d, struct str name); /* UINT32_MAX: none */
+/* Whether the device can run operator k of the network. */
+bool place_can_run(const struct place_device *d, const struct place_net *x, u32 k, struct err *e);
+
+/* --- allocation.c --- */
+
+/* A device per operator: {"conv2d_2": "X64:0", "add_5": "X64:1"}. */
+struct place_allocation { u32 *device; }; /* per operator: index into the devices */
+/* Devices that the text names and d lacks are added to it, with the kind's defaults. Errors name line, operator and device, and alternatives: operators that
+   are unknown or missing, devices that are unknown or cannot run their operator. */
+bool place_allocation_parse(struct place_allocation *y, const struct place_net *x, struct place_devices *d, struct str json, struct arena *a, struct err *e);
+void place_allocation_print(struct buf *b, const struct place_allocation *y, const struct place_net *x, const struct place_devices *d);
+
+/* --- split.c --- */
+
+/* A sub-graph: operators of one device, convex (no path leaves it and comes back), so that sub-graphs run one after the other. */
+struct place_part {
+    u32 device;
+    struct { u32 *v; u32 n, cap; } op;      /* in topological order */
+    struct { value_id *v; u32 n, cap; } in, out; /* values of the network's graph, without parameters; what others or the caller read */
+    struct { u32 *v; u32 n, cap; } after;   /* sub-graphs whose outputs it reads, ascending */
+};
+struct place_parts { struct place_part *v; u32 n, cap; }; /* in an order in which they can run */
+/* As few sub-graphs as the allocation allows, as far as merging two at a time finds them. */
+bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, struct arena *a, struct err *e);
+/* The sub-graph as a network of its own. Shares x's symbols and constants, which must outlive it. */
+void place_part_graph(struct graph *g, const struct place_net *x, const struct place_part *p, struct arena *a);
+
+#endif
