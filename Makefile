@@ -57,7 +57,7 @@ LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
 # The tree is the pipeline; lower folders never include higher ones (tool/layers.txt, tool/check-layers).
 FOLDERS_RT = core kir art dev rt
-FOLDERS    = core ir kir art lower op lang dev io import task pass gen family rt export quant zoo tune plan lab model api
+FOLDERS    = core ir kir art lower op lang dev io import task pass gen family rt export quant zoo tune plan lab model place view request deploy api
 # A folder of plug-ins: every file in it but FOLDER.c and FOLDER_*.c exports one descriptor FOLDER_FILE (families: gen_FILE).
 PLUGINS    = op pass family lang dev io zoo export import cmd
 

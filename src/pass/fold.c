@@ -149,19 +149,21 @@ static bool fold_content(struct graph *g, node_id n)
     return true;
 }
 
-static bool run(struct graph *g, bool *ok, struct err *e)
+bool pass_fold_but(struct graph *g, bool (*stays)(const struct graph *g, node_id n))
 {
     bool changed = false;
     struct arena a = {0};
     struct folder f = {.g = g, .held = bytes_held(g), .uses = graph_use_counts(g, &a)};
     for (node_id n = 1; n < g->node.n; n++) {
-        if (graph_node(g, n)->dead) continue;
+        if (graph_node(g, n)->dead || (stays && stays(g, n))) continue;
         if (should_fold(&f, graph_node(g, n)) && fold_node(g, n)) changed = true;
         else changed |= fold_content(g, n);
     }
     arena_release(&a);
     return changed;
 }
+
+static bool run(struct graph *g, bool *ok, struct err *e) { return pass_fold_but(g, NULL); }
 
 const struct pass pass_fold = {
     .version = 1,

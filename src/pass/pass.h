@@ -38,6 +38,9 @@ const struct pass *pass_at(i64 k); /* in order of rank; NULL after the last */
 /* integer.c: whether the pass applies to a graph as imported, inferred. */
 bool pass_has_integer(const struct graph *g);
 
+/* fold.c: as the pass, but nodes for which `stays` holds are not evaluated. Returns whether there were any. */
+bool pass_fold_but(struct graph *g, bool (*stays)(const struct graph *g, node_id n));
+
 /* pass_same.c: removes nodes without effect. Returns whether there were any. */
 bool pass_drop_same(struct graph *g);
 

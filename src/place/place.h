@@ -18,7 +18,9 @@
 
 /* --- names.c --- */
 
-/* An operator: a node that computes something at run time. Nodes of constants and of sizes alone belong to none. */
+/* An operator: a node that computes something at run time. Nodes of constants and of sizes alone
+   belong to none: whichever part reads their results has copies of them. Of a value that depends on
+   data, Shape and Size are the only such nodes that may read, and only where its sizes do not. */
 struct place_op {
     struct str name;          /* "conv2d_2" */
     node_id node;
@@ -27,10 +29,10 @@ struct place_op {
 struct place_tensor {
     struct str name;          /* "tensor_4"; "paramtensor_3" */
     value_id value;
-    bool is_param;            /* a constant: weights and the like */
+    bool is_param;            /* a constant (weights and the like), or computed by nodes of no operator */
 };
 struct place_net {
-    struct graph g;           /* the model's graph with constants folded, sorted */
+    struct graph g;           /* the model's graph with constants folded (but not DequantizeLinear), sorted */
     struct str name;          /* of the model */
     struct { struct place_op *v; u32 n, cap; } op;         /* in topological order */
     struct { struct place_tensor *v; u32 n, cap; } tensor;
@@ -38,9 +40,11 @@ struct place_net {
     u32 *op_of;               /* per node: index of its operator; UINT32_MAX: none */
     u32 *tensor_of;           /* per value: index of its tensor; UINT32_MAX: none */
 };
-/* Names: the operator in lower case, in the words of OptimaV2's graphs ("conv2d", "interpolate"), and a number. One counter counts everything: the network's
-   inputs, then, for each operator in topological order, itself, its parameters that no operator before it has, and its outputs. Equal networks have
-   equal names. In the arena; the model must outlive it. */
+/* Names: the operator in lower case, in the words of OptimaV2's graphs ("conv2d", "interpolate"),
+   and a number. One counter counts everything: the network's inputs, then, for each operator in
+   topological order, itself, its parameters that no operator before it has, and its outputs; last,
+   constants that the network returns. Equal networks have equal names. In the arena; the model must
+   outlive it. */
 bool place_net_open(struct place_net *x, struct model *m, struct arena *a, struct err *e);
 
 /* --- device.c --- */
