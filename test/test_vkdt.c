@@ -357,7 +357,7 @@ static void test_broken_modules(void **state)
     struct str code = build_kernel(&t, "k", (enum kir_access[]){KA_INOUT, KA_INOUT}, 2, plain, 2);
     for (int i = 0; i < 3000; i++) {
         struct arena a = {0};
-        struct vkdt_kernel k;
+        struct spirv_grid k;
         struct err e = {0};
         u32 *w = arena_alloc(&a, code.n), binding[1 << 12] = {0};
         memcpy(w, code.p, (size_t)code.n);
@@ -367,7 +367,7 @@ static void test_broken_modules(void **state)
         }
         struct str bytes = {(const char *)w,
                             rng_range(&r, 0, 3) ? code.n : rng_range(&r, 0, code.n / 4) * 4};
-        if (vkdt_kernel_take(&k, bytes, S("k_1"), &a, &e)) vkdt_kernel_rebind(&k, binding);
+        if (spirv_grid_take(&k, bytes, S("k_1"), &a, &e)) spirv_grid_rebind(&k, binding);
         else assert_int_not_equal(e.code, ERR_NONE);
         arena_release(&a);
     }

@@ -51,14 +51,8 @@ struct vulkan_matrix_features {
 
 struct vulkan_features { /* every member is a structure of Vulkan, chained */
     VkPhysicalDeviceFeatures2 core;
-    VkPhysicalDevice16BitStorageFeatures storage16;
-    VkPhysicalDevice8BitStorageFeatures storage8;
-    VkPhysicalDeviceShaderFloat16Int8Features small;
-    VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
-    VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
-    VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures subgroup_types;
-    VkPhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR shared_layout;
-    VkPhysicalDeviceMaintenance4Features maintenance4;
+#define STRUCTURE(member, type, stype, minor, extension) VkPhysicalDevice##type member;
+#include "core/spirv_features.inc"
     struct vulkan_matrix_features matrix;
 };
 

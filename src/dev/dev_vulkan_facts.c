@@ -21,28 +21,12 @@ struct link {
 
 enum { MATRIX_FEATURES = 1000506000, MATRIX_PROPERTIES = 1000506001 };
 
-#define FEATURES(member, sType, version, extension)                                                \
-    {offsetof(struct vulkan_features, member), sType, version, extension}
 static const struct link feature_links[] = {
-    FEATURES(storage16, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
-             VK_API_VERSION_1_1, VK_KHR_16BIT_STORAGE_EXTENSION_NAME),
-    FEATURES(storage8, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES, VK_API_VERSION_1_2,
-             VK_KHR_8BIT_STORAGE_EXTENSION_NAME),
-    FEATURES(small, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
-             VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME),
-    FEATURES(memory_model, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
-             VK_API_VERSION_1_2, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME),
-    FEATURES(subgroup_size, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
-             VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME),
-    FEATURES(subgroup_types,
-             VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SUBGROUP_EXTENDED_TYPES_FEATURES,
-             VK_API_VERSION_1_2, VK_KHR_SHADER_SUBGROUP_EXTENDED_TYPES_EXTENSION_NAME),
-    FEATURES(shared_layout,
-             VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_WORKGROUP_MEMORY_EXPLICIT_LAYOUT_FEATURES_KHR, 0,
-             VK_KHR_WORKGROUP_MEMORY_EXPLICIT_LAYOUT_EXTENSION_NAME),
-    FEATURES(maintenance4, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES,
-             VK_API_VERSION_1_3, VK_KHR_MAINTENANCE_4_EXTENSION_NAME),
-    FEATURES(matrix, MATRIX_FEATURES, 0, "VK_KHR_cooperative_matrix"),
+#define STRUCTURE(member, type, stype, minor, extension)                                           \
+    {offsetof(struct vulkan_features, member), VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype,          \
+     (minor) ? VK_MAKE_API_VERSION(0, 1, minor, 0) : 0, extension},
+#include "core/spirv_features.inc"
+    {offsetof(struct vulkan_features, matrix), MATRIX_FEATURES, 0, "VK_KHR_cooperative_matrix"},
 };
 
 #define PROPERTIES(member, sType, version, extension)                                              \
@@ -71,29 +55,15 @@ static const struct {
     {VK_KHR_SHADER_FLOAT_CONTROLS_EXTENSION_NAME, VK_API_VERSION_1_2},
 };
 
-#define FEATURE(member, capability) {#member, offsetof(struct vulkan_features, member), capability}
 static const struct feature {
     const char *name; /* after the last dot: its name in the specification */
     size_t at;        /* a VkBool32 */
     u32 capability;   /* of SPIR-V that needs it; 0: none */
 } features[] = {
-    FEATURE(core.features.shaderFloat64, SPV_CAP_F64),
-    FEATURE(core.features.shaderInt64, SPV_CAP_I64),
-    FEATURE(core.features.shaderInt16, SPV_CAP_I16),
-    FEATURE(storage16.storageBuffer16BitAccess, SPV_CAP_STORAGE_16),
-    FEATURE(storage8.storageBuffer8BitAccess, SPV_CAP_STORAGE_8),
-    FEATURE(small.shaderFloat16, SPV_CAP_F16),
-    FEATURE(small.shaderInt8, SPV_CAP_I8),
-    FEATURE(memory_model.vulkanMemoryModel, SPV_CAP_VULKAN_MEMORY),
-    FEATURE(memory_model.vulkanMemoryModelDeviceScope, 5346),
-    FEATURE(subgroup_size.subgroupSizeControl, 0),
-    FEATURE(subgroup_size.computeFullSubgroups, 0),
-    FEATURE(subgroup_types.shaderSubgroupExtendedTypes, 0),
-    FEATURE(shared_layout.workgroupMemoryExplicitLayout, 4428),
-    FEATURE(shared_layout.workgroupMemoryExplicitLayout8BitAccess, 4429),
-    FEATURE(shared_layout.workgroupMemoryExplicitLayout16BitAccess, 4430),
-    FEATURE(maintenance4.maintenance4, 0),
-    FEATURE(matrix.cooperativeMatrix, SPV_CAP_MATRIX),
+#define FEATURE(member, field, capability)                                                         \
+    {#member "." #field, offsetof(struct vulkan_features, member.field), capability},
+#include "core/spirv_features.inc"
+    {"matrix.cooperativeMatrix", offsetof(struct vulkan_features, matrix.cooperativeMatrix), SPV_CAP_MATRIX},
 };
 
 static const struct {
@@ -101,13 +71,8 @@ static const struct {
     u32 capability;
     VkSubgroupFeatureFlags bit;
 } subgroup_features[] = {
-    {"subgroup operations", SPV_CAP_SUBGROUP, VK_SUBGROUP_FEATURE_BASIC_BIT},
-    {"subgroup votes", SPV_CAP_SUBGROUP_VOTE, VK_SUBGROUP_FEATURE_VOTE_BIT},
-    {"subgroup arithmetic", SPV_CAP_SUBGROUP_ARITHMETIC, VK_SUBGROUP_FEATURE_ARITHMETIC_BIT},
-    {"subgroup ballots", SPV_CAP_SUBGROUP_BALLOT, VK_SUBGROUP_FEATURE_BALLOT_BIT},
-    {"subgroup shuffles", SPV_CAP_SUBGROUP_SHUFFLE, VK_SUBGROUP_FEATURE_SHUFFLE_BIT},
-    {"relative subgroup shuffles", SPV_CAP_SUBGROUP_SHUFFLE_RELATIVE,
-     VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT},
+#define SUBGROUP(name, capability, bit) {name, capability, VK_SUBGROUP_FEATURE_##bit},
+#include "core/spirv_features.inc"
 };
 
 /* Queries. */

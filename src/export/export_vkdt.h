@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to export/: a program as nodes of vkdt's graph. export_vkdt_node.c turns a plan into
-// struct vkdt_model, export_vkdt_kernel.c extracts one grid from a SPIR-V module,
-// export_vkdt_image.c maps interface tensors to images, export_vkdt_code.c writes the header with
+// struct vkdt_model (with single grids of SPIR-V modules, export_spirv.h), export_vkdt_image.c maps interface tensors to images, export_vkdt_code.c writes the header with
 // the network, export_vkdt_main.c the rest of the module's directory, export_vkdt_name.c names.
 //
 // Limits of vkdt that all of them rely on (doc/export-vkdt.md):
@@ -16,6 +15,7 @@
 
 #include "art/art.h"
 #include "export/export.h"
+#include "export/export_spirv.h"
 
 enum {
     VKDT_TOKEN = 8,       /* characters of a name */
@@ -34,25 +34,6 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e);
 bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e); /* lower-case letters */
 /* "prefix7", the prefix shortened so that all of n_kernels numbers fit a token */
 struct str vkdt_kernel_name(struct arena *a, const char *prefix, u32 k, u32 n_kernels);
-
-/* export_vkdt_kernel.c */
-
-enum { USE_READ = 1, USE_WRITE = 2 };
-
-struct vkdt_kernel {
-    struct str code;     /* SPIR-V, in the arena: one entry point, "main" */
-    u8 *use;             /* per binding of descriptor set 0: USE_ bits */
-    u32 n_use;
-    i64 push_bytes;      /* of the push constants that the module declares, even if this grid does not read them */
-    u32 local[3];        /* threads of a workgroup */
-    u32 subgroup;        /* required size, 0: any */
-    bool needs_matrix;   /* cooperative matrices */
-};
-/* The module with this entry point only. */
-bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry, struct arena *a,
-                      struct err *e);
-/* Into descriptor set 1, binding i becoming binding[i]. */
-void vkdt_kernel_rebind(struct vkdt_kernel *k, const u32 *binding);
 
 /* export_vkdt_node.c */
 
@@ -90,7 +71,7 @@ struct vkdt_model {
     const struct plan *plan;
     const char *suffix;      /* "": the only one */
     struct { struct vkdt_node *v; u32 n, cap; } node;
-    struct { struct vkdt_kernel *v; u32 n, cap; } kernel;
+    struct { struct spirv_grid *v; u32 n, cap; } kernel;
     struct vkdt_image *in, *out;  /* per interface value */
     struct vkdt_end *result; /* per output: its last writer */
     i64 *offset;             /* per buffer: offset of a constant in the weights, -1: unused */

@@ -91,7 +91,7 @@ static bool connect_arg(struct grapher *g, u32 node, u32 buf, u8 use)
 }
 
 /* The kernel's arguments that this grid uses: inputs of the network first, so that they are visited last (see visit_sources_first). */
-static bool connect_args(struct grapher *g, u32 node, const struct vkdt_kernel *k, u32 *binding)
+static bool connect_args(struct grapher *g, u32 node, const struct spirv_grid *k, u32 *binding)
 {
     const struct plan_dispatch *d = &g->p->dispatch.v[node_of(g, node)->dispatch];
     for (u32 i = 0; i < k->n_use; i++)
@@ -164,7 +164,7 @@ static bool note_writes(struct grapher *g, u32 node)
 
 /* Push constants: parameters, or parameters and the base of a part of a grid; a pipeline's layout
    must contain those that its module declares. */
-static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_kernel *k)
+static bool set_push(struct grapher *g, struct vkdt_node *n, const struct spirv_grid *k)
 {
     enum { BASE = 3 };
     i64 n_param = g->p->dispatch.v[n->dispatch].n_param;
@@ -178,7 +178,7 @@ static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_k
                    (long long)k->push_bytes, (long long)n_param);
 }
 
-static u32 add_kernel(struct grapher *g, const struct vkdt_kernel *k)
+static u32 add_kernel(struct grapher *g, const struct spirv_grid *k)
 {
     for (u32 i = 0; i < g->m->kernel.n; i++)
         if (str_eq(g->m->kernel.v[i].code, k->code)) return i;
@@ -191,13 +191,13 @@ static bool add_grid(struct grapher *g, u32 dispatch, u32 grid)
     const struct plan_dispatch *d = &g->p->dispatch.v[dispatch];
     const struct plan_bin *b = &g->p->bin.v[d->bin];
     struct str entry = str_fmt(g->a, "%.*s_%u", STR_ARG(d->entry), grid);
-    struct vkdt_kernel k;
-    if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e)) return false;
+    struct spirv_grid k;
+    if (!spirv_grid_take(&k, b->code, entry, g->a, g->e)) return false;
     /* Declared but unused arguments are bound to connector 0. */
     u32 node = g->m->node.n, *binding = arena_array(g->a, u32, k.n_use + 1);
     *(arr_push(g->a, &g->m->node)) = (struct vkdt_node){.dispatch = dispatch, .grid = grid};
     if (!connect_args(g, node, &k, binding) || !note_writes(g, node)) return false;
-    vkdt_kernel_rebind(&k, binding);
+    spirv_grid_rebind(&k, binding);
     node_of(g, node)->kernel = add_kernel(g, &k);
     return set_push(g, node_of(g, node), &k);
 }
@@ -246,9 +246,9 @@ static bool *find_live(struct grapher *g)
 static void keep_used_kernels(struct grapher *g)
 {
     struct vkdt_model *m = g->m;
-    struct vkdt_kernel *all = m->kernel.v;
+    struct spirv_grid *all = m->kernel.v;
     u32 *at = arena_array(g->a, u32, m->kernel.n + 1), n_all = m->kernel.n; /* 1 + new number */
-    m->kernel.v = arena_array(g->a, struct vkdt_kernel, n_all + 1);
+    m->kernel.v = arena_array(g->a, struct spirv_grid, n_all + 1);
     m->kernel.n = 0, m->kernel.cap = n_all + 1;
     for (u32 i = 0; i < m->node.n; i++) {
         u32 *k = &m->node.v[i].kernel;
@@ -296,7 +296,7 @@ static bool place_consts(struct grapher *g, const struct vkdt_node *n)
     return true;
 }
 
-static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
+static bool check_kernel(struct grapher *g, const struct spirv_grid *k)
 {
     struct vkdt_model *m = g->m;
     if (k->subgroup && m->subgroup && k->subgroup != m->subgroup)

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One grid of a kernel as a SPIR-V module of its own. vkdt runs the entry point
+// One grid of a kernel, and as a SPIR-V module of its own. vkdt runs the entry point
 // "main" of a file and binds the connectors of a node, in order, to descriptor set
 // 1; quern's kernels have an entry point per grid and their arguments in set 0.
 //
 // Functions of other grids stay, unreachable: removing them would need a table of all
 // instructions, and drivers remove them anyway. The buffers that a grid reads and writes
 // are found by following pointers from the variables through the functions that its entry
-// point calls, so nodes are connected to the buffers that they use, not to all arguments.
+// point calls, so grids are ordered by the buffers that they use, not by all arguments.
 //
 // Modules come from files: every length and id is checked before it is used.
-#include "export/export_vkdt.h"
-
-#include "core/spirv.h"
+#include "export/export_spirv.h"
 
 #include <string.h>
 
@@ -35,13 +33,14 @@ enum { MAX_BOUND = 1 << 22, MAX_BINDING = 1 << 12 };
 struct words {
     u32 *v;
     u32 n, bound;
+    u32 entry; /* id of the grid's function */
 };
 
 struct tracer {
     struct words w;
     u32 *root;   /* per id: 1 + binding of the variable a pointer leads to, 0: other */
     u8 *is_live; /* per id of a function: the entry point reaches it */
-    struct vkdt_kernel *k;
+    struct spirv_grid *k;
 };
 
 static bool malformed(struct err *e, const char *what)
@@ -195,7 +194,7 @@ static void trace(struct tracer *t)
     }
 }
 
-static bool find_uses(struct vkdt_kernel *k, const struct words *w, u32 entry, struct err *e)
+static bool find_uses(struct spirv_grid *k, const struct words *w, u32 entry, struct err *e)
 {
     struct arena a = {0};
     struct tracer t = {.w = *w, .k = k};
@@ -208,29 +207,52 @@ static bool find_uses(struct vkdt_kernel *k, const struct words *w, u32 entry, s
     return ok;
 }
 
-bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry, struct arena *a,
-                      struct err *e)
+static void find_floats(struct spirv_grid *k, const struct words *w, u32 entry)
+{
+    for (u32 i = SPIRV_HEADER; i < w->n; i += len_at(w, i)) {
+        u32 mode = operand(w, i, 2);
+        bool is_control = mode >= SPV_MODE_DENORM_PRESERVE && mode <= SPV_MODE_ROUND_EVEN + 1; /* five in a row */
+        if (op_at(w, i) != SPV_EXECUTION_MODE || id_at(w, i, 1) != entry || !is_control || k->n_floats == SPIRV_MAX_FLOATS) continue;
+        k->floats[k->n_floats++] = (struct spirv_floats){mode, operand(w, i, 3)};
+    }
+}
+
+static bool read_grid(struct spirv_grid *k, struct words *in, struct str module, struct str entry, struct arena *a, struct err *e)
 {
     struct spirv_info info;
-    struct words in, out;
-    *k = (struct vkdt_kernel){0};
-    if (!spirv_read_info(&info, module, e) || !read_words(&in, module, a, e)) return false;
-    u32 id = find_entry(&in, entry);
-    if (!id) return err_set(e, ERR_INPUT, "no entry point '%.*s'", STR_ARG(entry));
+    *k = (struct spirv_grid){0};
+    if (!spirv_read_info(&info, module, e) || !read_words(in, module, a, e)) return false;
+    in->entry = find_entry(in, entry);
+    if (!in->entry) return err_set(e, ERR_INPUT, "no entry point '%.*s'", STR_ARG(entry));
     k->use = arena_array(a, u8, MAX_BINDING);
-    if (!find_uses(k, &in, id, e)) return false;
-    keep_entry(&out, &in, id, a);
+    if (!find_uses(k, in, in->entry, e)) return false;
     for (u32 i = 0; i < info.n_entry; i++)
         if (str_eq(info.entry[i].name, entry))
             memcpy(k->local, info.entry[i].local, sizeof k->local);
     k->push_bytes = info.push_bytes;
     k->subgroup = info.subgroup;
     k->needs_matrix = spirv_has_capability(&info, SPV_CAP_MATRIX);
+    find_floats(k, in, in->entry);
+    return true;
+}
+
+bool spirv_grid_read(struct spirv_grid *k, struct str module, struct str entry, struct arena *a, struct err *e)
+{
+    struct words in;
+    return read_grid(k, &in, module, entry, a, e);
+}
+
+bool spirv_grid_take(struct spirv_grid *k, struct str module, struct str entry, struct arena *a,
+                     struct err *e)
+{
+    struct words in, out;
+    if (!read_grid(k, &in, module, entry, a, e)) return false;
+    keep_entry(&out, &in, in.entry, a);
     k->code = (struct str){(const char *)out.v, (i64)out.n * 4};
     return true;
 }
 
-void vkdt_kernel_rebind(struct vkdt_kernel *k, const u32 *binding)
+void spirv_grid_rebind(struct spirv_grid *k, const u32 *binding)
 {
     struct words w = {.v = (u32 *)(uintptr_t)k->code.p, .n = (u32)(k->code.n / 4)};
     for (u32 i = SPIRV_HEADER; i < w.n; i += len_at(&w, i)) {
