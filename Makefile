@@ -13,7 +13,7 @@ CC      = $(if $(CROSS),$(CROSS)-)gcc
 BUILD   = build$(if $(filter-out gcc,$(CC)),/$(or $(CROSS),$(notdir $(CC))))$(if $(SAN),/san$(filter-out 1,$(SAN)))$(if $(FUZZ),/fuzz)
 PREFIX  = /usr/local
 PKGS    = libprotobuf-c jansson sqlite3 libpng zlib
-PKGS_RT = jansson
+PKGS_RT = libprotobuf-c jansson
 
 WARN  = -Wall -Wextra
 WARN += -Wstrict-prototypes -Wmissing-prototypes # one global symbol per plug-in, static first
@@ -64,10 +64,10 @@ PLUGINS    = op pass family lang dev io zoo export import cmd
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))
 SRC_RT  = $(foreach f,$(FOLDERS_RT),$(wildcard src/$(f)/*.c)) $(wildcard src/api/api_rt*.c)
-GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc $(if $(CROSS),$(SYSROOT))
+GEN     = $(BUILD)/gen/onnx.pb-c.h $(BUILD)/gen/meta.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc $(if $(CROSS),$(SYSROOT))
 obj     = $(patsubst %.c,$(BUILD)/%.o,$(1))
-OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
-OBJ_RT  = $(call obj,$(SRC_RT))
+OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o $(BUILD)/gen/meta.pb-c.o
+OBJ_RT  = $(call obj,$(SRC_RT)) $(BUILD)/gen/meta.pb-c.o
 OBJ_CLI = $(call obj,$(SRC_cmd))
 TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
 BENCHES = $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
@@ -109,11 +109,13 @@ $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.h $(BUILD)/flags
+$(BUILD)/gen/%.pb-c.o: $(BUILD)/gen/%.pb-c.h $(BUILD)/flags
 	$(call say,CC)$(CC) $(CPPFLAGS) $(OPT) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -w -c -o $@ $(@:.o=.c)
 $(BUILD)/gen/onnx.pb-c.h: /usr/include/onnx/onnx.proto
+$(BUILD)/gen/meta.pb-c.h: doc/meta.proto
+$(BUILD)/gen/%.pb-c.h:
 	@mkdir -p $(@D)
-	$(call say,PROTOC)protoc-c -I/usr/include/onnx --c_out=$(BUILD)/gen onnx.proto
+	$(call say,PROTOC)protoc-c -I$(<D) --c_out=$(BUILD)/gen $(<F)
 	@touch $@
 # Registries, and what was built with what: rewritten only when the text changes.
 update = mkdir -p $(@D) && { $(1); } > $@.new && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi

@@ -172,6 +172,17 @@ typedef u32 dnx_choose_fn(void *user, const struct str *isa, u32 n, struct err *
 bool dnx_read_variant(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e);
 bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e); /* all of them: p is the first, p->also the others */
 
+/* A plan as text, which refers to its contents by their numbers ("const.K", "code.K" in doc/dnx.md): for other files than .dnx. */
+struct dnx_code { struct str bytes, lang, entry; }; /* entry: of the first dispatch that uses it; only written */
+struct dnx_text {
+    struct str plan;     /* JSON */
+    struct { struct str *v; u32 n, cap; } constant; /* equal ones once */
+    struct { struct dnx_code *v; u32 n, cap; } code;
+};
+bool dnx_write_text(struct dnx_text *t, const struct plan *p, struct arena *a, struct err *e);
+/* With choose NULL as dnx_read, else as dnx_read_variant; contents must stay valid as long as the plan. */
+bool dnx_read_text(struct plan *p, struct arena *a, const struct dnx_text *t, dnx_choose_fn *choose, void *user, struct err *e);
+
 /* dnx_sign.c: a file's signatures, sorted by key. */
 enum { DNX_MAX_SIGNATURES = 10 };
 struct dnx_signature { u8 key[SIGN_KEY_BYTES], signature[SIGN_BYTES]; bool is_right; /* after the check */ };
@@ -184,5 +195,8 @@ bool dnx_check_signatures(struct dnx_signatures *s, struct str bytes, struct err
 bool dnx_trusted(const struct dnx_signatures *s, const u8 (*key)[SIGN_KEY_BYTES], u32 n, u32 *by, struct err *e);
 /* An artifact, as accepted by dnx_read, with an additional signature; only: without existing ones. */
 bool dnx_sign(struct buf *out, struct str bytes, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e);
+/* The same signatures as a file of their own, for bytes of any kind: dnx_signatures and dnx_check_signatures take both, one after the other. old: of
+   earlier signatures, may be empty. */
+bool dnx_sign_beside(struct buf *out, struct str bytes, struct str old, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e);
 
 #endif

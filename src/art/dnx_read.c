@@ -17,6 +17,7 @@ struct reader {
     struct str bytes; /* the whole file */
     i64 data_at;      /* start of the tensors' bytes */
     const json_t *header;
+    const struct dnx_text *text; /* whose contents are used instead of those of a file; NULL: none */
     struct err *e;
     json_int_t version;
     u32 depth;        /* in calls */
@@ -80,20 +81,44 @@ static bool get_syms(struct reader *r, const json_t *o, const char *key, sym **o
     return true;
 }
 
-/* Bytes of a tensor of the safetensors header; at least min of them. */
-static bool get_content(struct reader *r, const json_t *o, i64 size, struct str *out)
+/* "const.12" -> 12; false: of another form, or no less than n. */
+static bool number_of(struct str name, struct str kind, u32 n, u32 *k)
 {
-    const json_t *t = json_object_get(
-        r->header,
-        get_str(r, o, "content").n ? json_string_value(json_object_get(o, "content")) : "");
+    i64 v;
+    if (!str_starts(name, kind) || !str_to_i64(str_sub(name, kind.n, name.n), &v) || v < 0 || v >= n) return false;
+    *k = (u32)v;
+    return true;
+}
+
+static bool find_in_text(struct reader *r, struct str name, struct str *out)
+{
+    u32 k;
+    if (number_of(name, S("const."), r->text->constant.n, &k)) *out = r->text->constant.v[k];
+    else if (number_of(name, S("code."), r->text->code.n, &k)) *out = r->text->code.v[k].bytes;
+    else return bad(r, "content is missing");
+    return true;
+}
+
+static bool find_in_file(struct reader *r, struct str name, struct str *out)
+{
+    const json_t *t = json_object_get(r->header, name.n ? name.p : "");
     const json_t *range = json_object_get(t, "data_offsets");
     if (json_array_size(range) != 2) return bad(r, "content is missing");
     json_int_t from = json_integer_value(json_array_get(range, 0)),
                to = json_integer_value(json_array_get(range, 1));
     if (from < 0 || to < from || to > r->bytes.n - r->data_at)
         return bad(r, "content is outside of the file");
-    if (size > to - from) return bad(r, "content is too short");
-    *out = (struct str){r->bytes.p + r->data_at + from, size < 0 ? to - from : size};
+    *out = (struct str){r->bytes.p + r->data_at + from, to - from};
+    return true;
+}
+
+/* At least `size` bytes; all of them if it is negative. */
+static bool get_content(struct reader *r, const json_t *o, i64 size, struct str *out)
+{
+    struct str name = get_str(r, o, "content");
+    if (!(r->text ? find_in_text(r, name, out) : find_in_file(r, name, out))) return false;
+    if (size > out->n) return bad(r, "content is too short");
+    if (size >= 0) out->n = size;
     return true;
 }
 
@@ -547,6 +572,17 @@ static bool read_bytes(struct plan *p, struct arena *a, struct str bytes, dnx_ch
     bool ok = plan && read_plan(&r, plan, choose, user);
     json_decref(plan);
     json_decref(header);
+    return ok;
+}
+
+bool dnx_read_text(struct plan *p, struct arena *a, const struct dnx_text *t, dnx_choose_fn *choose, void *user, struct err *e)
+{
+    *p = (struct plan){.arena = a};
+    symtab_init(&p->sym, a);
+    struct reader r = {.p = p, .a = a, .text = t, .e = e};
+    json_t *plan = read_json(&r, t->plan, "plan");
+    bool ok = plan && read_plan(&r, plan, choose, user);
+    json_decref(plan);
     return ok;
 }
 

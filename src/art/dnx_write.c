@@ -342,6 +342,37 @@ static struct str head_bytes(struct arena *a, const char *text)
     return s;
 }
 
+/* The first dispatch that uses a binary, of the plan or of one that it runs. */
+static struct str entry_of(const struct plan *p, u32 bin)
+{
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        if (!p->dispatch.v[i].call && p->dispatch.v[i].bin == bin) return p->dispatch.v[i].entry;
+    return (struct str){0};
+}
+
+bool dnx_write_text(struct dnx_text *t, const struct plan *p, struct arena *a, struct err *e)
+{
+    struct placing g = {.a = a};
+    struct layout_plan l = {.n = 0};
+    *t = (struct dnx_text){.plan = {0}};
+    map_init(&g.seen, a);
+    for (const struct plan *q = p; q; q = q->also) place_parts(&g, q, &l);
+    for (u32 i = 0; i < l.n; i++)
+        if (str_starts(str_of(l.v[i].name), S("const."))) *arr_push(a, &t->constant) = l.v[i].bytes;
+    for (u32 i = 0; i < g.plan.n; i++)
+        for (u32 k = 0; k < g.plan.v[i].p->bin.n; k++) {
+            const struct plan_bin *b = &g.plan.v[i].p->bin.v[k];
+            *arr_push(a, &t->code) = (struct dnx_code){b->code, b->lang, entry_of(g.plan.v[i].p, k)};
+        }
+    json_t *plan_json = json_plan(&g, p);
+    char *text = plan_json ? json_dumps(plan_json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
+    bool ok = text || (mem_check(e, "writing the program", S("")) && err_set(e, ERR_FAILED, "cannot write the program: a name is not valid UTF-8"));
+    if (text) t->plan = str_dup(a, str_of(text));
+    free(text); /* made by jansson */
+    json_decref(plan_json);
+    return ok;
+}
+
 bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e)
 {
     static const char zero[DNX_ALIGN];

@@ -71,6 +71,18 @@ void *arena_try(struct arena *a, i64 size, struct err *e, const char *fmt, ...)
     return NULL;
 }
 
+void *arena_budget_alloc(void *user, size_t size)
+{
+    enum { OVERHEAD = 16 /* bytes of an allocation */ };
+    struct arena_budget *b = user;
+    const u64 wanted = size;
+    if (wanted > INT64_MAX / 2 || (i64)size > b->left - OVERHEAD) return NULL;
+    b->left -= (i64)size + OVERHEAD;
+    return arena_try(b->a, (i64)size, b->e, "%s", b->what);
+}
+
+void arena_budget_free(void *user, void *p) {} /* released with the arena */
+
 void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size)
 {
     void *p = arena_alloc(a, new_size);

@@ -122,6 +122,11 @@ void *arena_alloc(struct arena *a, i64 size); /* never NULL */
 /* For large data. NULL: out of memory, or the arena would exceed the machine's memory; the
    error, which may be NULL, reports the size and, by the format, the purpose: "tensor 'w'". */
 void *arena_try(struct arena *a, i64 size, struct err *e, const char *fmt, ...) QUERN_PRINTF(4, 5);
+/* For libraries that take allocators (protobuf-c) and untrusted input: at most `left` bytes more, as arena_try; what: their purpose. Nothing is
+   freed before the arena. user: struct arena_budget. */
+struct arena_budget { struct arena *a; i64 left; struct err *e; const char *what; };
+void *arena_budget_alloc(void *user, size_t size);
+void arena_budget_free(void *user, void *p);
 /* copies into a larger allocation */
 void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size);
 struct arena_mark arena_mark(struct arena *a);
@@ -495,6 +500,7 @@ bool sign_make(const u8 secret[SIGN_KEY_BYTES], struct str message, u8 signature
 /* false: could not be checked. */
 bool sign_check(const u8 public_key[SIGN_KEY_BYTES], struct str message, const u8 signature[SIGN_BYTES], bool *is_right, struct err *e);
 bool sign_digest(struct str bytes, u8 digest[SIGN_DIGEST_BYTES], struct err *e); /* SHA-512 */
+bool sign_digest_pieces(const struct str *piece, i64 n_piece, u8 digest[SIGN_DIGEST_BYTES], struct err *e); /* of all, one after the other */
 /* Keys as text: PEM of PKCS #8 and of SubjectPublicKeyInfo. */
 void sign_print_key(struct buf *b, const u8 key[SIGN_KEY_BYTES], bool is_secret);
 bool sign_parse_key(u8 key[SIGN_KEY_BYTES], bool is_secret, struct str text, struct err *e);
@@ -512,6 +518,7 @@ struct os_file { /* a read-only file in memory */
 
 /* truncating the mapped file ends the process (SIGBUS) */
 bool os_map(struct os_file *f, const char *path, struct err *e);
+bool os_map_open(struct os_file *f, int fd, const char *path, struct err *e); /* of an open file; path: for messages */
 /* Likewise, but files of at most `most` bytes are read into private memory, 64-byte aligned. */
 bool os_load(struct os_file *f, const char *path, i64 most, struct err *e);
 void os_unmap(struct os_file *f);
@@ -536,6 +543,9 @@ void os_note_use(const char *path); /* of a file, for os_list_by_use, whether th
 /* A new file with these permissions; an error if the name exists. */
 bool os_write_new(const char *path, u32 mode, const void *p, i64 n, struct err *e);
 bool os_mkdirs(const char *path, struct err *e);
+/* A new, empty folder beside path, to be renamed to it when its content is complete; removed with os_remove_tree otherwise. */
+bool os_mkdir_beside(struct arena *a, const char *path, struct str *folder, struct err *e);
+bool os_rename_folder(const char *from, const char *to, struct err *e); /* an error if there is a file or a folder with content */
 /* Creates the folder for this user alone. An error if it belongs to another user, is a link, or is writable by others. */
 bool os_private_folder(const char *path, struct err *e);
 /* This user's cache folder: $XDG_CACHE_HOME/quern, else ~/.cache/quern; empty: neither variable is set. */
@@ -610,6 +620,8 @@ struct os_beside {
    folder, nor lead through symbolic links, unless they are permitted, or the model's path is itself a link and
    the file is in (or beneath) the folder of the model's target, as in caches that store content under its hash. */
 bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, void *to, i64 size, struct err *e);
+/* Loads a regular file beneath the folder as os_load does; links are not followed. */
+bool os_load_beside(struct os_file *f, const struct os_beside *at, struct str name, i64 most, struct err *e);
 /* Reads a regular file that only this user (or root) can change; is_secret: and only they can read. */
 bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, struct str *out, struct err *e);
 /* Checks for a folder that only this user (or root) can change. false without an error: missing. */

@@ -42,12 +42,10 @@ static int open_retry(const char *path, int flags, mode_t mode)
 
 /* Reading. */
 
-bool os_map(struct os_file *f, const char *path, struct err *e)
+bool os_map_open(struct os_file *f, int fd, const char *path, struct err *e)
 {
-    *f = (struct os_file){0};
     struct stat st;
-    int fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe is refused, not waited for */
-    if (fd < 0) return fail(e, "open", path);
+    *f = (struct os_file){0};
     bool ok = fstat(fd, &st) == 0;
     if (!ok) {
         fail(e, "read", path);
@@ -62,6 +60,15 @@ bool os_map(struct os_file *f, const char *path, struct err *e)
         else f->priv = NULL;
     }
     f->p = f->priv ? f->priv : (const u8 *)"";
+    return ok;
+}
+
+bool os_map(struct os_file *f, const char *path, struct err *e)
+{
+    *f = (struct os_file){0};
+    int fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe is refused, not waited for */
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = os_map_open(f, fd, path, e);
     close(fd);
     return ok;
 }
@@ -267,6 +274,25 @@ static int older(const void *a, const void *b)
     const struct os_entry *x = a, *y = b;
     if (x->used != y->used) return x->used < y->used ? -1 : 1;
     return str_cmp(x->name, y->name);
+}
+
+bool os_mkdir_beside(struct arena *a, const char *path, struct str *folder, struct err *e)
+{
+    struct str base = str_of(path);
+    while (base.n > 1 && base.p[base.n - 1] == '/') base.n--;
+    for (int i = 0; i < 1000; i++) {
+        *folder = str_fmt(a, "%.*s.%ld-%d.tmp", STR_ARG(base), (long)getpid(), i);
+        if (mkdir(folder->p, 0777) == 0) return true;
+        if (errno != EEXIST) break;
+    }
+    return fail(e, "create a folder beside", path);
+}
+
+bool os_rename_folder(const char *from, const char *to, struct err *e)
+{
+    if (rename(from, to) == 0) return true;
+    if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return err_set(e, ERR_USAGE, "'%s' exists already", to);
+    return fail(e, "create", to);
 }
 
 bool os_list_by_use(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e)

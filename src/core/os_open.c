@@ -126,25 +126,32 @@ static bool read_part(int fd, char *to, i64 at, i64 size, const char *path, stru
     return true;
 }
 
+/* An open regular file, and its path for messages; false: not opened. */
+struct opened { int fd; struct str path; struct stat st; };
+static bool open_named(struct opened *f, const struct os_beside *at, struct str name, struct arena *a, struct err *e)
+{
+    bool has_slash = str_ends(str_of(at->dir), S("/"));
+    const char *z = str_z(a, name);
+    *f = (struct opened){.fd = -1, .path = str_fmt(a, "%s%s%.*s", at->dir, has_slash ? "" : "/", STR_ARG(name))};
+    if ((i64)strlen(z) != name.n) return err_set(e, ERR_INPUT, "the name of a file has a zero byte in it");
+    f->fd = open_beside(at, z, f->path.p);
+    if (f->fd >= 0) return is_regular(f->fd, f->path.p, &f->st, e);
+    return errno == EXDEV ? err_set(e, ERR_INPUT, "'%s' leaves its folder", f->path.p) : errno != ELOOP && fail(e, "open", f->path.p);
+}
+
 bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, void *to, i64 size, struct err *e)
 {
     struct arena a = {0};
-    struct stat st;
-    bool has_slash = str_ends(str_of(at->dir), S("/"));
-    struct str path = str_fmt(&a, "%s%s%.*s", at->dir, has_slash ? "" : "/", STR_ARG(name));
-    const char *z = str_z(&a, name);
-    bool ok = (i64)strlen(z) == name.n || err_set(e, ERR_INPUT, "the name of a file has a zero byte in it");
-    int fd = ok ? open_beside(at, z, path.p) : -1;
-    if (ok && fd < 0 && errno == ELOOP)
-        ok = err_set(e, ERR_INPUT, "'%s' is a symbolic link, or leads through one: links are followed with --external-data-links "
-                     "(external_data_links of struct quern_model_opts)", path.p);
-    else if (ok && fd < 0) ok = errno == EXDEV ? err_set(e, ERR_INPUT, "'%s' leaves its folder", path.p) : fail(e, "open", path.p);
-    ok = ok && is_regular(fd, path.p, &st, e);
-    if (ok && (offset > st.st_size || size > st.st_size - offset))
-        ok = err_set(e, ERR_INPUT, "'%s' is too short: %lld bytes at offset %lld are needed, it has %lld", path.p, (long long)size,
-                     (long long)offset, (long long)st.st_size);
-    ok = ok && read_part(fd, to, offset, size, path.p, e);
-    if (fd >= 0) close(fd);
+    struct opened f;
+    bool ok = open_named(&f, at, name, &a, e);
+    if (!ok && !e->code)
+        err_set(e, ERR_INPUT, "'%s' is a symbolic link, or leads through one: links are followed with --external-data-links "
+                "(external_data_links of struct quern_model_opts)", f.path.p);
+    if (ok && (offset > f.st.st_size || size > f.st.st_size - offset))
+        ok = err_set(e, ERR_INPUT, "'%s' is too short: %lld bytes at offset %lld are needed, it has %lld", f.path.p, (long long)size,
+                     (long long)offset, (long long)f.st.st_size);
+    ok = ok && read_part(f.fd, to, offset, size, f.path.p, e);
+    if (f.fd >= 0) close(f.fd);
     arena_release(&a);
     return ok;
 }
@@ -182,22 +189,42 @@ bool os_own_folder(const char *path, struct err *e)
 
 /* Copies. */
 
-bool os_load(struct os_file *f, const char *path, i64 most, struct err *e)
+/* Copies small files, maps others. */
+static bool load_open(struct os_file *f, int fd, const char *path, i64 most, struct err *e)
 {
     struct stat st;
     *f = (struct os_file){.p = (const u8 *)""};
-    int fd = open_at(AT_FDCWD, path, READING);
-    if (fd < 0) return fail(e, "open", path);
-    bool ok = is_regular(fd, path, &st, e), is_copy = ok && st.st_size <= most;
-    if (is_copy && st.st_size) {
+    bool ok = is_regular(fd, path, &st, e);
+    if (ok && st.st_size > most) return os_map_open(f, fd, path, e);
+    if (ok && st.st_size) {
         f->priv = mem_aligned(st.st_size);
         ok = f->priv ? read_part(fd, f->priv, 0, st.st_size, path, e)
                      : err_set(e, ERR_SYSTEM, "not enough memory to read '%s': %lld bytes", path, (long long)st.st_size);
         *f = (struct os_file){.p = f->priv, .n = st.st_size, .priv = f->priv, .is_copy = true};
     }
-    close(fd);
-    if (ok && !is_copy) return os_map(f, path, e);
     if (!ok) os_unmap(f);
+    return ok;
+}
+
+bool os_load(struct os_file *f, const char *path, i64 most, struct err *e)
+{
+    *f = (struct os_file){.p = (const u8 *)""};
+    int fd = open_at(AT_FDCWD, path, READING);
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = load_open(f, fd, path, most, e);
+    close(fd);
+    return ok;
+}
+
+bool os_load_beside(struct os_file *f, const struct os_beside *at, struct str name, i64 most, struct err *e)
+{
+    struct arena a = {0};
+    struct opened x;
+    *f = (struct os_file){.p = (const u8 *)""};
+    bool ok = open_named(&x, at, name, &a, e) || (!e->code && err_set(e, ERR_INPUT, "'%s' is a symbolic link, or leads through one", x.path.p));
+    ok = ok && load_open(f, x.fd, x.path.p, most, e);
+    if (x.fd >= 0) close(x.fd);
+    arena_release(&a);
     return ok;
 }
 

@@ -62,17 +62,20 @@ bool sign_check(const u8 public_key[SIGN_KEY_BYTES], struct str message, const u
     return ok || refused("check Ed25519 signatures", e);
 }
 
-bool sign_digest(struct str bytes, u8 digest[SIGN_DIGEST_BYTES], struct err *e)
+bool sign_digest_pieces(const struct str *piece, i64 n_piece, u8 digest[SIGN_DIGEST_BYTES], struct err *e)
 {
     struct crypto c;
     unsigned n = 0;
     if (!crypto_open(&c, "signatures", e)) return false;
     EVP_MD_CTX *x = c.EVP_MD_CTX_new();
-    bool ok = x && c.EVP_DigestInit_ex(x, c.EVP_sha512(), NULL) == 1 && c.EVP_DigestUpdate(x, bytes.p, (size_t)bytes.n) == 1 &&
-              c.EVP_DigestFinal_ex(x, digest, &n) == 1 && n == SIGN_DIGEST_BYTES;
+    bool ok = x && c.EVP_DigestInit_ex(x, c.EVP_sha512(), NULL) == 1;
+    for (i64 k = 0; k < n_piece && ok; k++) ok = c.EVP_DigestUpdate(x, piece[k].n ? piece[k].p : "", (size_t)piece[k].n) == 1;
+    ok = ok && c.EVP_DigestFinal_ex(x, digest, &n) == 1 && n == SIGN_DIGEST_BYTES;
     c.EVP_MD_CTX_free(x);
     return ok || refused("compute SHA-512", e);
 }
+
+bool sign_digest(struct str bytes, u8 digest[SIGN_DIGEST_BYTES], struct err *e) { return sign_digest_pieces(&bytes, 1, digest, e); }
 
 /* Keys as text. */
 

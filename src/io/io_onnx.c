@@ -20,7 +20,6 @@ enum {
     SMALL_FACTOR = 64,      /* a field of two bytes costs 40 while it is scanned */
     BULK_FACTOR = 16,       /* content: a varint of one byte becomes eight */
     MEMORY_BASE = 1 << 20,  /* added to that */
-    ALLOC_OVERHEAD = 16,    /* of an allocation in the arena */
 };
 
 /* Reads a varint; false: cut off or too long. */
@@ -237,28 +236,11 @@ static void place_all(const struct skeleton *k, ProtobufCMessage *m, char *block
     }
 }
 
-struct budget {
-    struct arena *a;
-    i64 left; /* bytes that may still be allocated */
-    struct err *e;
-};
-
-static void *budget_alloc(void *user, size_t size)
-{
-    struct budget *b = user;
-    const u64 wanted = size;
-    if (wanted > INT64_MAX / 2 || (i64)size > b->left - ALLOC_OVERHEAD) return NULL;
-    b->left -= (i64)size + ALLOC_OVERHEAD;
-    return arena_try(b->a, (i64)size, b->e, "the content of a protobuf");
-}
-
-static void budget_free(void *user, void *p) {} /* released with the arena */
-
 static ProtobufCMessage *unpack_skeleton(const ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
 {
-    struct budget budget = {.a = a, .e = e, .left = MEMORY_BASE + bytes.n * BULK_FACTOR};
+    struct arena_budget budget = {.a = a, .e = e, .left = MEMORY_BASE + bytes.n * BULK_FACTOR, .what = "the content of a protobuf"};
     budget.left += i64_min(bytes.n, SMALL_SIZE) * SMALL_FACTOR;
-    ProtobufCAllocator alloc = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
+    ProtobufCAllocator alloc = {.alloc = arena_budget_alloc, .free = arena_budget_free, .allocator_data = &budget};
     return protobuf_c_message_unpack(d, &alloc, (size_t)bytes.n, (const u8 *)bytes.p);
 }
 
