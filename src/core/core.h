@@ -65,6 +65,8 @@ bool str_to_i64(struct str s, i64 *out);
 /* whole slice, "inf" "-inf" "nan" and hex floats too; no locale */
 bool str_to_f64(struct str s, double *out);
 bool str_glob(struct str pattern, struct str s);           /* case-insensitive, '*' and '?' */
+/* Edit distance of two names, a change of case counts nothing; names of more than 64 bytes are far from each other. */
+i64 str_distance(struct str a, struct str b);
 struct str str_dup(struct arena *a, struct str s);         /* copy, NUL-terminated after n bytes */
 struct str str_fmt(struct arena *a, const char *fmt, ...) QUERN_PRINTF(2, 3);
 const char *str_z(struct arena *a, struct str s);          /* NUL-terminated copy for OS calls */

@@ -131,3 +131,20 @@ int fmt_va(char *out, size_t size, const char *fmt, va_list ap)
     return n;
 }
 
+i64 str_distance(struct str a, struct str b)
+{
+    enum { MAX = 64 };
+    i64 row[MAX + 1];
+    if (a.n > MAX || b.n > MAX) return str_eq(a, b) ? 0 : MAX;
+    for (i64 j = 0; j <= b.n; j++) row[j] = j;
+    for (i64 i = 0; i < a.n; i++) {
+        i64 diagonal = row[0];
+        row[0] = i + 1;
+        for (i64 j = 1; j <= b.n; j++) {
+            i64 change = diagonal + (lower(a.p[i]) != lower(b.p[j - 1]));
+            diagonal = row[j];
+            row[j] = i64_min(change, i64_min(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[b.n];
+}

@@ -168,6 +168,8 @@ const struct made_size *graph_made(const struct graph *g, u32 var); /* definitio
 void graph_make_size(struct graph *g, const struct made_size *m);   /* adds it, unless it is defined already */
 /* Per node: the producers of the values that its sizes are computed from. */
 struct value_list *graph_size_sources(const struct graph *g, struct arena *a);
+/* Calls see with each size whose name occurs in a text, an attribute with expressions. */
+void graph_text_sizes(const struct graph *g, struct str s, void (*see)(void *user, sym s), void *user);
 /* Per node: number of synchronisations for sizes before it. Nodes are sorted. */
 u32 *graph_phases(const struct graph *g, struct arena *a);
 /* The value of variable m->var for element x; INT64_MIN: negative. Values beyond 2^40 are equivalent. */

@@ -72,12 +72,12 @@ static bool is_name_char(char c, bool first)
 }
 
 /* Expressions in attributes are text: any name in it that is a variable's counts. */
-static void mention_text(struct mentions *m, struct str s, struct value_list *to)
+void graph_text_sizes(const struct graph *g, struct str s, void (*see)(void *user, sym s), void *user)
 {
     for (i64 i = 0; i < s.n;) {
         i64 from = i, end;
         if (s.p[i] == '\'') {
-            for (from = ++i; i < s.n && s.p[i] != '\'';) i++;
+            for (from = ++i; i < s.n && s.p[i] != '\''; i++) {}
             end = i++;
         } else if (is_name_char(s.p[i], true)) {
             while (i < s.n && is_name_char(s.p[i], false)) i++;
@@ -86,9 +86,22 @@ static void mention_text(struct mentions *m, struct str s, struct value_list *to
             i++;
             continue;
         }
-        const u64 *known = map_get(&m->g->sym->names, str_sub(s, from, end));
-        if (known) mention_sym(m, (sym)*known, to);
+        const u64 *known = map_get(&g->sym->names, str_sub(s, from, end));
+        if (known) see(user, (sym)*known);
     }
+}
+
+struct mention_in_text { struct mentions *m; struct value_list *to; };
+
+static void mention_named(void *user, sym s)
+{
+    const struct mention_in_text *x = user;
+    mention_sym(x->m, s, x->to);
+}
+
+static void mention_text(struct mentions *m, struct str s, struct value_list *to)
+{
+    graph_text_sizes(m->g, s, mention_named, &(struct mention_in_text){m, to});
 }
 
 /* Content that consists of sizes is not read from memory. */

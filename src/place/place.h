@@ -6,8 +6,10 @@
 //
 //   names.c      operators and tensors by name
 //   device.c     devices by name, what they can run, and how fast
+//   accepts.c    operators that converters of other vendors accept
 //   allocation.c allocations as text
 //   split.c      sub-graphs of an allocation
+//   part.c       a sub-graph's inputs, outputs and graph
 //   cost.c       expected times of sub-graphs, copies, and all of them together
 //   search.c     the best allocation
 #ifndef QUERN_PLACE_H
@@ -84,7 +86,12 @@ struct place_devices { struct place_device *v; u32 n, cap; };
 /* From texts "NAME:INSTANCE[=KEY:VALUE;KEY:VALUE ..]" with the keys device, threads, slowdown, watts, gflops, gbs, start, link_gbs, link_latency. Errors name
    the nearest known name. */
 bool place_devices_parse(struct place_devices *d, const char *const *text, u32 n, struct arena *a, struct err *e);
+/* One device by its name alone, "X64:0", with the kind's defaults. */
+bool place_device_named(struct place_device *x, struct str name, struct arena *a, struct err *e);
 u32 place_device_find(const struct place_devices *d, struct str name); /* UINT32_MAX: none */
+/* Threads of a processor: as set, else what the others of its kind leave, divided by those that
+   have none set. */
+i64 place_device_threads(const struct place_devices *d, u32 k);
 /* Whether the device can run operator k of the network. */
 bool place_can_run(const struct place_device *d, const struct place_net *x, u32 k, struct err *e);
 
@@ -106,8 +113,13 @@ struct place_part {
     struct { value_id *v; u32 n, cap; } in, out; /* values of the network's graph, without parameters; what others or the caller read */
     struct { u32 *v; u32 n, cap; } after;   /* sub-graphs whose outputs it reads, ascending */
 };
-struct place_parts { struct place_part *v; u32 n, cap; }; /* in an order in which they can run */
-/* As few sub-graphs as the allocation allows, as far as merging two at a time finds them. */
+struct place_parts {
+    struct place_part *v; u32 n, cap; /* in an order in which they can run */
+    u32 least;                /* a lower bound of their number */
+    bool is_minimal;          /* there is no division into fewer; not set if the search was given up */
+};
+/* As few sub-graphs as the allocation allows. ERR_UNSUPPORTED: one needs a size that none of its
+   inputs tells. */
 bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, struct arena *a, struct err *e);
 /* The sub-graph as a network of its own. Shares x's symbols and constants, which must outlive it. */
 void place_part_graph(struct graph *g, const struct place_net *x, const struct place_part *p, struct arena *a);
