@@ -21,6 +21,36 @@ bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_op
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);
 
+/* api_samples.c. The model of a graph; o: options of opening it, NULL: defaults. false: the context has the error, as for all of these functions. */
+bool api_model_of(quern *q, const struct graph *g, const char *name, const struct quern_model_opts *o, quern_model **m);
+enum { API_MAX_INPUTS = 64 };
+/* Samples of a model's inputs. */
+struct api_samples {
+    quern_model *m;
+    quern_sample_fn *fn;
+    void *user;
+    int n;                 /* 0: not known yet */
+    int n_in;
+    quern_tensor *in[API_MAX_INPUTS]; /* the current sample */
+};
+bool api_samples_open(struct api_samples *s, quern_model *m, quern_sample_fn *fn, void *user, struct err *e);
+typedef bool api_sample_fn(void *user, int k, struct err *e);
+bool api_samples_each(struct api_samples *s, api_sample_fn *fn, void *user); /* calls fn for each */
+/* A graph made of the model's, with the same inputs, as a program that is run on samples. */
+struct api_net {
+    struct api_samples *s;
+    const struct graph *g;
+    quern_model *m;
+    quern_program *p;
+    quern_tensor **out;    /* of the last run */
+    int n_out;
+};
+/* g must outlive it. Closed also after a failure. */
+bool api_net_open(struct api_net *n, struct api_samples *s, const struct graph *g, const char *device, int threads, struct arena *a);
+bool api_net_run(struct api_net *n); /* on the current sample */
+const struct tensor *api_net_value(const struct api_net *n, value_id v); /* of an input or output of g, after a run */
+void api_net_close(struct api_net *n);
+
 /* api_gemm.c: measures the points of spaces one by one, and adds them to the file of results. */
 struct lab_registry;
 bool api_sweep(quern_db *db, const struct lab_registry *spaces, const struct quern_gemm_opts *o, struct quern_gemm_best *best, struct err *e);

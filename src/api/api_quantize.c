@@ -8,34 +8,19 @@
 // that go through the form of an ONNX file, so that what is measured is what is written.
 #include "api/api_model.h"
 
-#include "export/export.h"
 #include "quant/quant.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_INPUTS = 64 };
-
 struct job {
     quern *q;
     quern_model *m;
     struct quern_quantize_opts o;
-    quern_sample_fn *sample;
-    void *user;
+    struct api_samples samples; /* fn NULL: none */
+    struct api_net plain;       /* the network in f32 with everything that is examined as outputs */
     struct arena arena;
     struct quant t;
-    int n_samples;
-    quern_tensor *in[MAX_INPUTS]; /* the current sample */
-    int n_in;
-};
-
-/* A graph that can be run. */
-struct net {
-    quern_model *m;
-    quern_program *p;
-    const value_id *id;  /* per output: the value */
-    quern_tensor **out;  /* of the last run */
-    int n_out;
 };
 
 /* noise / signal is the square of a relative error */
@@ -43,109 +28,14 @@ struct power { double noise, signal, most; };
 
 static double relative(const struct power *p) { return p->signal > 0 ? sqrt(p->noise / p->signal) : p->noise > 0 ? INFINITY : 0; }
 
-/* Samples. */
-
-static void sample_release(struct job *j)
+static bool net_open(struct job *j, struct api_net *n, const struct graph *g)
 {
-    for (int k = 0; k < MAX_INPUTS; k++) quern_tensor_free(j->in[k]), j->in[k] = NULL;
+    return api_net_open(n, &j->samples, g, j->o.device, j->o.threads, &j->arena);
 }
 
-/* *end: there is none. */
-static bool sample_read(struct job *j, int k, bool *end)
-{
-    struct err *e = &j->q->err;
-    quern_status s = j->sample(j->user, k, j->in, j->n_in);
-    *end = s == QUERN_NOTHING;
-    if (*end) return k > 0 || err_set(e, ERR_INPUT, "no calibration data: at least one sample of every input is needed");
-    if (s) return err_set(e, s == QUERN_STOPPED ? ERR_STOPPED : ERR_INPUT, "sample %d of the calibration data cannot be read", k);
-    for (int i = 0; i < j->n_in; i++)
-        if (!j->in[i]) return err_set(e, ERR_USAGE, "sample %d has no tensor for input '%s'", k, quern_model_input_name(j->m, i));
-    return mem_check(e, "calibrating", S(""));
-}
-
-typedef bool sample_fn(struct job *j, int k, void *user, struct err *e);
-
-static bool each_sample(struct job *j, sample_fn *fn, void *user)
-{
-    bool ok = true, end = false;
-    for (int k = 0; ok && !end && (!j->n_samples || k < j->n_samples); k++) {
-        api_begin(j->q);
-        ok = sample_read(j, k, &end);
-        if (ok && end) j->n_samples = k;
-        else if (ok) ok = fn(j, k, user, &j->q->err) || err_prefix(&j->q->err, "sample %d", k);
-        sample_release(j);
-    }
-    return ok;
-}
-
-/* Networks. */
-
-static void net_close(struct net *n)
-{
-    for (int k = 0; n->out && k < n->n_out; k++) quern_tensor_free(n->out[k]), n->out[k] = NULL;
-    quern_program_close(n->p);
-    quern_model_close(n->m);
-    *n = (struct net){0};
-}
-
-/* The model of a graph of this network. */
 static bool reopen(struct job *j, const struct graph *g, quern_model **m)
 {
-    struct buf b = {0};
-    const char *name = str_z(&j->arena, j->m->model->name);
-    bool ok = export_onnx_bytes(g, &b, &j->q->err) && quern_model_read(j->q, b.p, (size_t)b.n, name, NULL, m) == QUERN_OK;
-    buf_release(&b);
-    return ok;
-}
-
-/* Kernels are selected for the sizes of the sample at hand. */
-static bool fit_sizes(struct job *j, quern_model *m)
-{
-    struct buf b = {0};
-    for (int k = 0; k < j->n_in; k++) {
-        int64_t dim[MAX_RANK];
-        const char *text[MAX_RANK];
-        int rank = quern_model_input_shape(m, k, dim, text);
-        for (int d = 0; d < rank && rank == quern_tensor_rank(j->in[k]); d++)
-            if (dim[d] < 0 && *text[d])
-                buf_printf(&b, "%s%s:%lld", b.n ? "," : "", text[d], (long long)quern_tensor_dims(j->in[k])[d]);
-    }
-    bool ok = !b.n || quern_model_optimize_for(m, b.p) == QUERN_OK;
-    buf_release(&b);
-    return ok;
-}
-
-static bool first_sizes(struct job *j, quern_model *m)
-{
-    bool end, ok = sample_read(j, 0, &end) && fit_sizes(j, m);
-    sample_release(j);
-    return ok;
-}
-
-static bool net_open(struct job *j, struct net *n, const struct graph *g)
-{
-    struct quern_compile_opts c = QUERN_OPTS(quern_compile_opts);
-    c.device = j->o.device, c.threads = j->o.threads;
-    n->id = g->output.v, n->n_out = (int)g->output.n;
-    n->out = arena_array(&j->arena, quern_tensor *, n->n_out + 1);
-    return reopen(j, g, &n->m) && first_sizes(j, n->m) && quern_compile(n->m, NULL, &c, &n->p) == QUERN_OK;
-}
-
-/* On the current sample. */
-static bool net_run(struct job *j, struct net *n)
-{
-    for (int k = 0; k < n->n_out; k++) quern_tensor_free(n->out[k]), n->out[k] = NULL;
-    return quern_run(n->p, j->in, j->n_in, n->out, n->n_out) == QUERN_OK;
-}
-
-/* The content of a value after a run. */
-static const struct tensor *net_value(const struct job *j, const struct net *n, value_id v)
-{
-    for (int k = 0; k < n->n_out; k++)
-        if (n->id[k] == v) return &n->out[k]->t;
-    for (int k = 0; k < j->n_in; k++)
-        if (j->t.g.input.v[k] == v) return &j->in[k]->t;
-    unreachable();
+    return api_model_of(j->q, g, str_z(&j->arena, j->m->model->name), NULL, m);
 }
 
 /* Calibration. */
@@ -166,8 +56,7 @@ static struct value_list hidden_results(struct job *j)
     return l;
 }
 
-/* The network in f32 with everything that is examined as outputs. */
-static bool open_plain(struct job *j, struct net *n)
+static bool open_plain(struct job *j)
 {
     struct graph *g = arena_new(&j->arena, struct graph);
     struct value_list hidden = hidden_results(j);
@@ -175,48 +64,48 @@ static bool open_plain(struct job *j, struct net *n)
     for (u32 k = 0; k < hidden.n; k++) *arr_push(&j->arena, &g->output) = hidden.v[k];
     for (value_id v = 1; v < j->t.g.value.n; v++)
         if (j->t.seen[v] && !is_listed(&g->input, v) && !is_listed(&g->output, v)) *arr_push(&j->arena, &g->output) = v;
-    return net_open(j, n, g);
+    return net_open(j, &j->plain, g);
 }
 
-static bool see(struct job *j, int k, void *user, struct err *e)
+static bool see(void *user, int k, struct err *e)
 {
-    struct net *n = user;
+    struct job *j = user;
     i64 at;
-    if (!net_run(j, n)) return false;
+    if (!api_net_run(&j->plain)) return false;
     for (value_id v = 1; v < j->t.g.value.n; v++)
-        if (j->t.seen[v] && !quant_see(j->t.seen[v], net_value(j, n, v), &j->arena, &at))
+        if (j->t.seen[v] && !quant_see(j->t.seen[v], api_net_value(&j->plain, v), &j->arena, &at))
             return err_set(e, ERR_INPUT, "element %lld of value '%.*s' is not finite; leave this sample out", (long long)at,
                            STR_ARG(graph_value(&j->t.g, v)->name));
     return true;
 }
 
-static bool count(struct job *j, int k, void *user, struct err *e)
+static bool count(void *user, int k, struct err *e)
 {
-    struct net *n = user;
-    if (!net_run(j, n)) return false;
+    struct job *j = user;
+    if (!api_net_run(&j->plain)) return false;
     for (value_id v = 1; v < j->t.g.value.n; v++)
-        if (j->t.seen[v]) quant_count(j->t.seen[v], net_value(j, n, v), &j->arena);
+        if (j->t.seen[v]) quant_count(j->t.seen[v], api_net_value(&j->plain, v), &j->arena);
     return true;
 }
 
-static bool calibrate(struct job *j, struct net *plain)
+static bool calibrate(struct job *j)
 {
     quant_watch(&j->t);
-    return open_plain(j, plain) && each_sample(j, see, plain) &&
-           (!quant_needs_bins(j->t.opts.method) || each_sample(j, count, plain)) && quant_settle(&j->t, &j->q->err);
+    return open_plain(j) && api_samples_each(&j->samples, see, j) &&
+           (!quant_needs_bins(j->t.opts.method) || api_samples_each(&j->samples, count, j)) && quant_settle(&j->t, &j->q->err);
 }
 
 /* Errors. */
 
-struct probe_run { struct net net; struct power *own; /* per layer */ };
+struct probe_run { const struct job *j; struct api_net net; struct power *own; /* per layer */ };
 
-static bool add_probe(struct job *j, int k, void *user, struct err *e)
+static bool add_probe(void *user, int k, struct err *e)
 {
     struct probe_run *p = user;
     int at = 0;
-    if (!net_run(j, &p->net)) return false;
-    for (u32 i = 0; i < j->t.layer.n; i++) {
-        if (j->t.layer.v[i].is_float) continue;
+    if (!api_net_run(&p->net)) return false;
+    for (u32 i = 0; i < p->j->t.layer.n; i++) {
+        if (p->j->t.layer.v[i].is_float) continue;
         p->own[i].noise += elem_f64(DT_F32, p->net.out[at++]->t.data, 0);
         p->own[i].signal += elem_f64(DT_F32, p->net.out[at++]->t.data, 0);
     }
@@ -226,11 +115,11 @@ static bool add_probe(struct job *j, int k, void *user, struct err *e)
 /* The error of each layer alone; those beyond the bound stay in f32. */
 static bool probe_layers(struct job *j, struct power *own)
 {
-    struct probe_run p = {.own = own};
+    struct probe_run p = {.j = j, .own = own};
     struct graph *g = arena_new(&j->arena, struct graph);
     u32 n_float = 0;
-    bool ok = quant_write_probe(&j->t, g, &j->q->err) && net_open(j, &p.net, g) && each_sample(j, add_probe, &p);
-    net_close(&p.net);
+    bool ok = quant_write_probe(&j->t, g, &j->q->err) && net_open(j, &p.net, g) && api_samples_each(&j->samples, add_probe, &p);
+    api_net_close(&p.net);
     for (u32 k = 0; ok && k < j->t.layer.n; k++) {
         struct quant_layer *l = &j->t.layer.v[k];
         if (j->o.max_error > 0 && !l->is_float) l->is_float = relative(&own[k]) > j->o.max_error;
@@ -245,16 +134,17 @@ static bool probe_layers(struct job *j, struct power *own)
 }
 
 struct comparison {
-    struct net *plain, net; /* in f32, quantised */
-    struct power *power;    /* per output of the quantised one */
+    const struct job *j;
+    struct api_net *plain, net; /* in f32, quantised */
+    struct power *power;        /* per output of the quantised one */
 };
 
-static bool compare(struct job *j, int k, void *user, struct err *e)
+static bool compare(void *user, int k, struct err *e)
 {
     struct comparison *c = user;
-    if (!net_run(j, c->plain) || !net_run(j, &c->net)) return false;
+    if (!api_net_run(c->plain) || !api_net_run(&c->net)) return false;
     for (int i = 0; i < c->net.n_out; i++) {
-        const struct tensor *got = &c->net.out[i]->t, *want = net_value(j, c->plain, c->net.id[i]);
+        const struct tensor *got = &c->net.out[i]->t, *want = api_net_value(c->plain, c->net.g->output.v[i]);
         if (!dtype_is_float(want->dtype)) continue;
         for (i64 x = 0, n = tensor_count(want); x < n; x++) {
             double w = elem_f64(want->dtype, want->data, x), d = elem_f64(got->dtype, got->data, x) - w;
@@ -285,7 +175,7 @@ static void report_layers(const struct job *j, const struct comparison *c, const
         r.name = n->name.n ? n->name.p : graph_value(&j->t.g, l->out)->name.p;
         if (!c) r.total = r.max_abs = NAN;
         for (int i = 0; c && i < c->net.n_out; i++)
-            if (c->net.id[i] == l->out) r.total = relative(&c->power[i]), r.max_abs = c->power[i].most;
+            if (c->net.g->output.v[i] == l->out) r.total = relative(&c->power[i]), r.max_abs = c->power[i].most;
         j->o.report(j->o.report_user, &r);
     }
 }
@@ -295,16 +185,16 @@ static bool write(const struct job *j, struct graph *g, const value_id *more, u3
     return (j->t.opts.weights ? quant_write_weights : quant_write)(&j->t, g, more, n_more, &j->q->err);
 }
 
-static bool report(struct job *j, struct net *plain, const struct power *own)
+static bool report(struct job *j, const struct power *own)
 {
-    struct comparison c = {.plain = plain};
+    struct comparison c = {.plain = &j->plain};
     struct graph *g = arena_new(&j->arena, struct graph);
     struct value_list hidden = hidden_results(j);
     bool ok = write(j, g, hidden.v, hidden.n) && net_open(j, &c.net, g);
     c.power = arena_array(&j->arena, struct power, c.net.n_out + 1);
-    ok = ok && each_sample(j, compare, &c);
+    ok = ok && api_samples_each(&j->samples, compare, &c);
     if (ok) report_layers(j, &c, own), report_outputs(j, &c);
-    net_close(&c.net);
+    api_net_close(&c.net);
     return ok;
 }
 
@@ -335,7 +225,7 @@ static bool read_weights(const struct job *j, struct quant_opts *to, struct err 
     const char *w = j->o.weights;
     to->block = j->o.block ? j->o.block : BLOCK;
     if (!w && (j->o.block || j->o.gptq)) return err_set(e, ERR_USAGE, "blocks (block) and gptq are those of weights alone (weights)");
-    if (j->o.gptq && !j->sample) return err_set(e, ERR_USAGE, "gptq needs samples of the inputs");
+    if (j->o.gptq && !j->samples.fn) return err_set(e, ERR_USAGE, "gptq needs samples of the inputs");
     if (!w) return true;
     to->weights = str_is(str_of(w), "int4") ? DT_I4 : str_is(str_of(w), "int8") ? DT_I8 : DT_NONE;
     if (!to->weights) return err_set(e, ERR_USAGE, "weights of type '%s', expected int4 or int8", w);
@@ -359,25 +249,25 @@ static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
         return err_set(e, ERR_USAGE, "percentile %g is not between 50 and 100", to->percentile);
     if (!read_weights(j, to, e)) return false;
     if (j->o.max_error < 0 || isnan(j->o.max_error)) return err_set(e, ERR_USAGE, "largest error %g is negative", j->o.max_error);
-    return j->n_in <= MAX_INPUTS || err_set(e, ERR_UNSUPPORTED, "more than %d inputs", MAX_INPUTS);
+    return true;
 }
 
-static bool see_inputs(struct job *j, int k, void *user, struct err *e)
+static bool see_inputs(void *user, int k, struct err *e)
 {
-    struct net *n = user;
-    if (!net_run(j, n)) return false;
+    struct job *j = user;
+    if (!api_net_run(&j->plain)) return false;
     for (u32 i = 0; i < j->t.layer.n; i++)
-        if (j->t.layer.v[i].squares) quant_gptq_see(&j->t.layer.v[i], net_value(j, n, j->t.layer.v[i].x));
+        if (j->t.layer.v[i].squares) quant_gptq_see(&j->t.layer.v[i], api_net_value(&j->plain, j->t.layer.v[i].x));
     return true;
 }
 
 /* The network in f32 with the layers' inputs as outputs, on all samples. */
-static bool watch_inputs(struct job *j, struct net *plain)
+static bool watch_inputs(struct job *j)
 {
     if (!quant_gptq_open(&j->t, &j->q->err)) return false;
     for (u32 k = 0; k < j->t.layer.n; k++)
         if (j->t.layer.v[k].squares && !j->t.seen[j->t.layer.v[k].x]) j->t.seen[j->t.layer.v[k].x] = arena_new(&j->arena, struct quant_seen);
-    return open_plain(j, plain) && each_sample(j, see_inputs, plain);
+    return open_plain(j) && api_samples_each(&j->samples, see_inputs, j);
 }
 
 /* Weights alone: samples are only needed for GPTQ and for the errors of results. */
@@ -385,8 +275,7 @@ static bool quantize_weights(struct job *j, quern_model **out)
 {
     struct graph *g = arena_new(&j->arena, struct graph);
     struct power *own = arena_array(&j->arena, struct power, j->t.layer.n + 1);
-    struct net plain = {0};
-    bool ok = (!j->o.gptq || watch_inputs(j, &plain)) && quant_weights_settle(&j->t, &j->q->err);
+    bool ok = (!j->o.gptq || watch_inputs(j)) && quant_weights_settle(&j->t, &j->q->err);
     u32 n_float = 0;
     for (u32 k = 0; ok && k < j->t.layer.n; k++) {
         struct quant_layer *l = &j->t.layer.v[k];
@@ -396,9 +285,8 @@ static bool quantize_weights(struct job *j, quern_model **out)
     }
     if (ok && n_float == j->t.layer.n)
         return err_set(&j->q->err, ERR_NOTHING, "the relative error of the weights of every layer is above %g: allow a larger one (max-error)", j->o.max_error);
-    if (ok && j->o.report && j->sample) ok = (plain.p || open_plain(j, &plain)) && report(j, &plain, own);
+    if (ok && j->o.report && j->samples.fn) ok = (j->plain.p || open_plain(j)) && report(j, own);
     else if (ok && j->o.report) report_layers(j, NULL, own);
-    net_close(&plain);
     return ok && write(j, g, NULL, 0) && reopen(j, g, out);
 }
 
@@ -406,27 +294,25 @@ static bool quantize(struct job *j, quern_model **out)
 {
     struct err *e = &j->q->err;
     struct quant_opts opts;
-    struct net plain = {0};
     struct graph *g = arena_new(&j->arena, struct graph);
-    j->n_in = quern_model_inputs(j->m);
     bool ok = read_opts(j, &opts, e) && quant_open(&j->t, &j->m->model->graph, &opts, &j->arena, e) && keep_layers(j, e);
     if (!ok || opts.weights) return ok && quantize_weights(j, out);
     struct power *own = arena_array(&j->arena, struct power, j->t.layer.n + 1);
-    ok = ok && calibrate(j, &plain);
+    ok = ok && calibrate(j);
     if (ok && (j->o.report || j->o.max_error > 0)) ok = probe_layers(j, own);
-    if (ok && j->o.report) ok = report(j, &plain, own);
-    net_close(&plain);
+    if (ok && j->o.report) ok = report(j, own);
     return ok && write(j, g, NULL, 0) && reopen(j, g, out);
 }
 
 quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out)
 {
-    struct job j = {.sample = sample, .user = user};
+    struct job j = {0};
     if (o) memcpy(&j.o, o, o->size < sizeof j.o ? o->size : sizeof j.o);
     if (!m || !api_given(m->q, "sample out", sample || j.o.weights ? (const void *)"" : NULL, out)) return QUERN_USAGE;
     j.q = m->q, j.m = m;
     api_begin(m->q);
-    bool ok = quantize(&j, out);
+    bool ok = api_samples_open(&j.samples, m, sample, user, &m->q->err) && quantize(&j, out);
+    api_net_close(&j.plain);
     arena_release(&j.arena);
     return api_end(m->q, ok);
 }
