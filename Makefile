@@ -59,7 +59,7 @@ LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 FOLDERS_RT = core kir art dev rt
 FOLDERS    = core ir kir art lower op lang dev io import task pass gen family rt export quant zoo tune plan lab model place view request deploy api
 # A folder of plug-ins: every file in it but FOLDER.c and FOLDER_*.c exports one descriptor FOLDER_FILE (families: gen_FILE).
-PLUGINS    = op pass family lang dev io zoo export import cmd
+PLUGINS    = op pass family lang dev io zoo export import deploy cmd
 
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))

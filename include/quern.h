@@ -488,6 +488,29 @@ struct quern_quantize_opts {
  * finite; QUERN_NOTHING: every layer is left in f32. */
 QUERN_API quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out);
 
+/* --- deployments: one network over several devices (doc/deployment.md) --- */
+
+struct quern_deploy_opts {
+    size_t size;
+    const char *name;        /* of the deployment; NULL: the model's */
+    const char *const *devices; /* ended by NULL: "X64:0" "NVIDIA:0" "INTELGPU:0=device:*llvmpipe*;slowdown:3" (doc/allocation.md); NULL: those of the
+                              * allocation, with their defaults */
+    const char *allocation;  /* JSON, {"conv2d_2": "X64:0", "add_5": "NVIDIA:0"}: a device for each operator; NULL: all on the first device */
+    quern_sample_fn *sample; /* calibration data, for devices whose tools quantise; NULL: none */
+    void *user;              /* of sample */
+    int f16;                 /* floats are f16 in inputs, outputs and between kernels */
+    int fallback;            /* sub-graphs for other devices get a program for the processor, too, which runs where the device is missing */
+    int packed;              /* one file instead of a folder */
+    int no_tools;            /* do not run vendors' converters, even if they are on PATH */
+    const char *key;         /* the file of a private key to sign with; NULL: not signed (doc/signing.md) */
+    const struct quern_tune_opts *tune; /* tune each sub-graph that quern compiles for this long, into the database; NULL: do not tune */
+    const struct quern_compile_opts *compile; /* of these sub-graphs: target, untuned ..; device and threads are those of the allocation. NULL: defaults */
+};
+/* Divides the network by device, compiles or converts each sub-graph, and writes them to a new folder `path`/NAME, or to one file `path` if packed.
+ * Sub-graphs are verified neither here nor by their devices' tools; quern_verify_deployment runs them. Progress events name the steps. What a vendor's
+ * tool has to do first is in the log, and in the deployment. db may be NULL. After a failure nothing is left behind. */
+QUERN_API quern_status quern_deploy(quern_model *m, quern_db *db, const char *path, const struct quern_deploy_opts *o);
+
 /* --- one operator on a caller's arrays (doc/operators.md) --- */
 
 struct quern_op_opts {

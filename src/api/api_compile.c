@@ -96,6 +96,7 @@ struct making {
     struct db *known;      /* the database for costs, NULL: none */
     struct cover_opts cut;
     bool prove;            /* verify every kernel */
+    bool in_files;         /* the program is only written, as files: a binary per kernel */
     struct arena *a;       /* of the plan */
 };
 
@@ -121,6 +122,7 @@ static bool choose(const struct making *want, const struct api_target *t, struct
                            .out_layout = layout_names(m, m->model->graph.input.n, m->model->graph.output.n, work),
                            .build = plan_build_code,
                            .build_user = &code,
+                           .separate = want->in_files,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &dumper};
     const struct prove_env prove = {.caps = &t->caps, .var = m->model->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
@@ -136,10 +138,10 @@ static bool compile_one(const struct making *g, const struct quern_compile_opts 
     struct cache kept = {0};
     struct hash key;
     bool ok = api_target_open_rated(&t, g->m->q, o->device, o->threads, o->target, e);
-    if (ok && o->keep && !g->known && !g->m->q->dump && api_keep_key(&key, g->m, &t, &g->cut)) cache_open(&kept, "programs", &work, &g->m->q->log);
+    if (ok && o->keep && !g->in_files && !g->known && !g->m->q->dump && api_keep_key(&key, g->m, &t, &g->cut)) cache_open(&kept, "programs", &work, &g->m->q->log);
     bool is_kept = ok && api_keep_find(p, &kept, key);
     ok = ok && (is_kept || choose(g, &t, &p->plan, &work, e));
-    if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
+    if (ok && !g->in_files && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
     if (ok && !is_kept) p->keep = api_keep_new(&kept, key);
     api_target_close(&t);
     arena_release(&work);
@@ -172,14 +174,14 @@ static bool compile_variants(const struct making *g, const struct quern_compile_
     p->all = all;
     p->plan = all[best];
     p->plan.also = NULL;
-    return !is_here[best] || api_program_start(p, o->device, o->threads, e);
+    return g->in_files || !is_here[best] || api_program_start(p, o->device, o->threads, e);
 }
 
-static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program *p, struct err *e)
+bool api_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, bool in_files, quern_program *p, struct err *e)
 {
     struct arena a = {0};
     struct api_isas isas;
-    struct making g = {.m = m, .known = db && !o->untuned ? &db->db : NULL, .prove = o->prove, .a = &p->arena};
+    struct making g = {.m = m, .known = db && !o->untuned ? &db->db : NULL, .prove = o->prove, .in_files = in_files, .a = &p->arena};
     g.cut = (struct cover_opts){.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
     bool ok = api_isas(&isas, o->target, &a, e);
     ok = ok && (isas.n > 1 ? compile_variants(&g, o, &isas, p, e) : compile_one(&g, o, p, e));
@@ -197,7 +199,7 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
     opts.threads = api_threads(m->q, opts.threads);
     quern_program *p = mem_alloc(sizeof *p);
     p->q = m->q;
-    bool ok = compile(m, db, &opts, p, e);
+    bool ok = api_compile(m, db, &opts, false, p, e);
     if (ok) *out = p;
     else quern_program_close(p);
     return api_end(m->q, ok);

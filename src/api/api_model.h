@@ -123,6 +123,8 @@ struct str api_options_print(const quern_model *m, const struct api_target *t, c
 struct plan_target api_plan_target(const struct api_target *t, struct db *known);
 bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
+/* in_files: the program will not run in this process, and each of its kernels has a binary of its own. Closed also after a failure. */
+bool api_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, bool in_files, quern_program *p, struct err *e);
 void api_dump(quern *q, const char *stage, struct str text); /* if the options request it */
 bool api_wants_dump(const quern *q, const char *stage);
 

@@ -34,27 +34,27 @@ static void clear_line(struct progress *p)
     p->has_line = false;
 }
 
-static void put_time(char *out, size_t size, double s)
+static void put_time(double s)
 {
-    if (s < 0) snprintf(out, size, "?");
-    else if (s < 100) snprintf(out, size, "%.0f s", s);
-    else if (s < 6000) snprintf(out, size, "%.0f min", s / 60);
-    else snprintf(out, size, "%.1f h", s / 3600);
+    if (s < 100) fprintf(stderr, ", %.0f s left", s);
+    else if (s < 6000) fprintf(stderr, ", %.0f min left", s / 60);
+    else fprintf(stderr, ", %.1f h left", s / 3600);
 }
 
+/* What is known. */
 static void put_progress(struct progress *p, const struct quern_event *e)
 {
-    char left[32], done[48];
     double t = now();
     if (p->is_quiet || t - p->last < (p->is_live ? 0.2 : 5)) return;
     p->last = t;
-    put_time(left, sizeof left, e->seconds_left);
-    if (e->total >= 0)
-        snprintf(done, sizeof done, "%lld of %lld done", (long long)e->done, (long long)e->total);
-    else snprintf(done, sizeof done, "%lld done", (long long)e->done);
     clear_line(p);
-    fprintf(stderr, "%s, %.2fx as fast, %lld failed, %s left  %.60s", done, e->best,
-            (long long)e->failures, left, e->text ? e->text : "");
+    fprintf(stderr, "%lld", (long long)e->done);
+    if (e->total >= 0) fprintf(stderr, " of %lld", (long long)e->total);
+    fputs(" done", stderr);
+    if (e->best > 0) fprintf(stderr, ", %.2fx as fast", e->best);
+    if (e->failures > 0) fprintf(stderr, ", %lld failed", (long long)e->failures);
+    if (e->seconds_left >= 0) put_time(e->seconds_left);
+    fprintf(stderr, "  %.60s", e->text ? e->text : "");
     if (p->is_live) p->has_line = true;
     else fputc('\n', stderr);
     fflush(stderr);

@@ -12,8 +12,8 @@
 
 /* What the inputs of a sub-graph were in runs of the float network. */
 struct deploy_samples {
-    struct tensor **v;        /* per sample, an array with a tensor per input of the sub-graph's network */
-    u32 n;                    /* 0: there are none */
+    struct tensor ***v;       /* per sample, an array with a tensor per input of the sub-graph's network */
+    u32 n, cap;               /* n 0: there are none */
 };
 
 struct deploy_job {

@@ -333,7 +333,7 @@ static bool emit_kernel(struct maker *m, const struct kernel *k, bool is_measure
     bool ok = lang_render(&text, m->env->lang, &k->kir, m->env->caps, &m->scratch, m->e);
     if (ok) {
         *at = m->text.n;
-        *arr_push(m->a, &m->text) = (struct plan_text){str_dup(m->a, buf_view(&text)), is_measured, k->kir.as_written};
+        *arr_push(m->a, &m->text) = (struct plan_text){str_dup(m->a, buf_view(&text)), is_measured || m->env->separate, k->kir.as_written};
         map_put(&m->texts, str_dup(m->a, str_of(k->name)), *at);
     }
     buf_release(&text);

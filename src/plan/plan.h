@@ -102,6 +102,7 @@ struct plan_env {
     const struct str *in_layout, *out_layout; /* order of axes, empty: the network's; NULL: all empty */
     plan_build_fn *build;
     void *build_user;
+    bool separate;               /* every kernel has a binary of its own: files of a deployment */
     void (*see_kernel)(void *user, const struct kir *k); /* called with each kernel before it is emitted; NULL:
                                                             none */
     void *user;                  /* of see_kernel */
