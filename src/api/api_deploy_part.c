@@ -64,6 +64,15 @@ static bool compile(struct api_deploy *d, struct api_part *p, const char *device
     return api_compile(p->m, d->db, &c, true, *out, api_begin(d->q));
 }
 
+/* A GPU may be in another machine. */
+static bool explain_absent(const struct place_device *x, struct err *e)
+{
+    const struct err cause = *e;
+    if (x->kind->route != PLACE_GPU || x->device.n || (cause.code != ERR_SYSTEM && cause.code != ERR_UNSUPPORTED)) return false;
+    return err_set(e, cause.code, "%s; for one that is elsewhere name its architecture, '%.*s=device:%s:..' (quern devices)", cause.msg,
+                   STR_ARG(x->name), x->kind->device);
+}
+
 /* It runs on any processor like this one. */
 static bool is_processor(const struct api_part *p) { return !p->backend && str_is(device_of(p->device), "cpu"); }
 
@@ -76,7 +85,7 @@ bool api_part_compile(struct api_deploy *d, u32 k)
     if (has_fallback && !compile(d, p, "cpu", 0, &p->fallback)) return err_prefix(&d->q->err, "fallback");
     if (p->backend) return true;
     const char *device = str_z(&d->arena, device_of(p->device));
-    return tune(d, p, device) && compile(d, p, device, (int)p->device->threads, &p->p);
+    return (tune(d, p, device) && compile(d, p, device, (int)p->device->threads, &p->p)) || explain_absent(p->device, &d->q->err);
 }
 
 static bool write_program(struct api_deploy *d, u32 k, const quern_program *p, enum meta_role role)
