@@ -56,8 +56,8 @@ LIBS     = $(PC_LIBS) -lpthreadpool -lm -ldl -lpthread
 LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
 # The tree is the pipeline; lower folders never include higher ones (tool/layers.txt, tool/check-layers).
-FOLDERS_RT = core kir art dev rt
-FOLDERS    = core ir kir art lower op lang dev io import task pass gen family rt export quant zoo tune plan lab model place view request deploy api
+FOLDERS_RT = core kir art dev rt request
+FOLDERS    = core ir kir art lower op lang dev io import task pass gen family rt request export quant zoo tune plan lab model place view deploy api
 # A folder of plug-ins: every file in it but FOLDER.c and FOLDER_*.c exports one descriptor FOLDER_FILE (families: gen_FILE).
 PLUGINS    = op pass family lang dev io zoo export import deploy cmd
 
@@ -75,7 +75,7 @@ FUZZERS = $(patsubst test/%.c,$(BUILD)/test/%,$(filter-out test/fuzz_main.c,$(wi
 
 soname  = -Wl,-soname,$(notdir $(1)).$(ABI)
 ifeq ($(SAN),thread) # what has threads that share data
-ONLY    = test_cpu test_rt test_loop test_io test_enqueue test_keep
+ONLY    = test_cpu test_rt test_loop test_io test_enqueue test_keep test_request
 TESTS   = $(ONLY:%=$(BUILD)/test/%)
 FUZZERS =
 endif

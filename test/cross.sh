@@ -118,12 +118,12 @@ if use aarch64-linux-gnu qemu-aarch64 all; then
 fi
 
 # The example's objects beside those of the runtime: tensor files, and the calls for them.
-files="src/api/api_files.o gen/onnx.pb-c.o $(cd "$top" && echo src/io/*.c | sed 's/\.c/.o/g')" targets=rt
+files="src/api/api_files.o gen/onnx.pb-c.o gen/meta.pb-c.o $(cd "$top" && echo src/io/*.c | sed 's/\.c/.o/g')" targets=rt
 for x in $files; do targets="$targets $build/cross/arm-linux-gnueabihf/$x"; done
 if use arm-linux-gnueabihf qemu-arm "$targets"; then
     objects=
     for x in $files; do objects="$objects $there/$x"; done
-    objects="$objects $(echo "$there"/src/core/*.o "$there"/src/kir/*.o "$there"/src/art/*.o "$there"/src/dev/*.o "$there"/src/rt/*.o "$there"/src/api/api_rt*.o)"
+    objects="$objects $(echo "$there"/src/core/*.o "$there"/src/kir/*.o "$there"/src/art/*.o "$there"/src/dev/*.o "$there"/src/rt/*.o "$there"/src/request/*.o "$there"/src/api/api_rt*.o)"
     # shellcheck disable=SC2086 # several
     link "$top/examples/run.c" run $objects -lprotobuf-c -ljansson -lpng -lz -lpthreadpool -lm -ldl -lpthread
     example armv7 armv7+neon armv7+neon-vfpv4

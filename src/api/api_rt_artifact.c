@@ -89,67 +89,14 @@ bool api_artifact_load(const quern *q, struct os_file *f, const char *path, cons
     return os_load(f, path, is_required(q, o) ? INT64_MAX : COPIED, e);
 }
 
-/* Variants. */
-
-struct wanted {
-    const char *isa;  /* NULL: the best one */
-    bool runs_any;    /* the requested device does not run native code */
-};
-
-static bool no_variant(const struct str *isa, u32 n, const char *what, struct err *e)
-{
-    struct buf b = {0};
-    for (u32 i = 0; i < n; i++) {
-        struct isa s;
-        struct err unknown = {0};
-        buf_z(&b, i ? ", " : "");
-        if (isa_parse(&s, isa[i], &unknown)) isa_print(&b, s, '+');
-        else buf_str(&b, isa[i]);
-    }
-    err_set(e, what ? ERR_USAGE : ERR_UNSUPPORTED, "%s%s%s; its code is for %.*s", what ? "no variant '" : "no variant that this processor can run",
-            what ? what : "", what ? "'" : ": compile the network for it (--isa native)", STR_ARG(buf_view(&b)));
-    buf_release(&b);
-    return false;
-}
-
-static u32 named_variant(const char *name, const struct str *isa, u32 n, struct err *e)
-{
-    struct isa want = isa_here(), s;
-    struct err unknown = {0};
-    if (strcmp(name, "native") && !isa_parse(&want, str_of(name), e)) return n;
-    for (u32 i = 0; i < n; i++)
-        if (isa_parse(&s, isa[i], &unknown) && isa_equal(isa_for_code(want), s)) return i;
-    no_variant(isa, n, name, e);
-    return n;
-}
-
-/* The variant with the most extensions; of equal ones the first. */
-static u32 choose_variant(void *user, const struct str *isa, u32 n, struct err *e)
-{
-    const struct wanted *w = user;
-    struct isa here = isa_here(), s;
-    struct err unknown = {0};
-    u32 best = n, most = 0;
-    if (w->isa) return named_variant(w->isa, isa, n, e);
-    if (n == 1) return 0; /* checked when it is loaded */
-    for (u32 i = 0; i < n; i++) {
-        if (!isa_parse(&s, isa[i], &unknown) || !isa_contains(here, s) || (best < n && isa_count(s) <= most)) continue;
-        best = i;
-        most = isa_count(s);
-    }
-    if (best == n && w->runs_any) return 0;
-    if (best == n) no_variant(isa, n, NULL, e);
-    return best;
-}
-
 bool api_artifact_read(const quern *q, const struct os_file *f, struct plan *p, struct arena *a, const struct quern_run_opts *o, struct err *e)
 {
     struct str bytes = {(const char *)f->p, f->n};
     if (is_required(q, o) && !check_signature(q, bytes, o && o->trusted ? o->trusted : q->trusted, e)) return false;
     if (!o) return dnx_read(p, a, bytes, e);
     const struct dev_driver *v = o->device ? dev_find(str_of(o->device)) : NULL;
-    struct wanted w = {.isa = o->isa, .runs_any = v && !v->can_run};
-    return dnx_read_variant(p, a, bytes, choose_variant, &w, e);
+    struct dnx_wanted w = {.isa = o->isa, .runs_any = v && !v->can_run};
+    return dnx_read_variant(p, a, bytes, dnx_choose_variant, &w, e);
 }
 
 bool api_artifact_open(const quern *q, struct os_file *f, struct plan *p, struct arena *a, const char *path, const struct quern_run_opts *o,

@@ -168,6 +168,12 @@ bool dnx_write(const struct plan *p, struct buf *out, struct err *e);
 bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e);
 /* Selects a variant by the words of the plans' isa, in the file's order; n or more: none, the error is set. */
 typedef u32 dnx_choose_fn(void *user, const struct str *isa, u32 n, struct err *e);
+/* dnx_variant.c: a dnx_choose_fn, user: struct dnx_wanted. The variant of that name, or the one with the most extensions that this processor has. */
+struct dnx_wanted {
+    const char *isa;  /* NULL: the best one */
+    bool runs_any;    /* the device does not run native code */
+};
+u32 dnx_choose_variant(void *user, const struct str *isa, u32 n, struct err *e);
 /* bytes must stay valid as long as the plan: constants and code point into it. Only the selected variant is read. */
 bool dnx_read_variant(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e);
 bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e); /* all of them: p is the first, p->also the others */

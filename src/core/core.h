@@ -691,6 +691,15 @@ struct os_thread;
 typedef void os_thread_fn(void *user);
 struct os_thread *os_thread_start(os_thread_fn *fn, void *user); /* NULL: cannot be started */
 void os_thread_join(struct os_thread *t);                        /* NULL is fine */
+/* A lock, and a condition to wait for: data between enter and leave belongs to one thread at a time. */
+struct os_monitor;
+struct os_monitor *os_monitor_new(void);
+void os_monitor_free(struct os_monitor *m); /* NULL: nothing. No thread is in it */
+void os_monitor_enter(struct os_monitor *m);
+void os_monitor_leave(struct os_monitor *m);
+/* Within it: leaves it until os_monitor_wake, or at most for this time; negative: no limit. Spurious wake-ups are possible. */
+void os_monitor_wait(struct os_monitor *m, double seconds);
+void os_monitor_wake(struct os_monitor *m); /* all that wait */
 
 void *os_dlopen(const char *path, struct err *e);
 bool os_dlloaded(const char *path);                         /* in this process, by any code */

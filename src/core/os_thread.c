@@ -89,3 +89,46 @@ void os_wait_while(u32 *p, u32 value, double seconds)
 }
 
 void os_wake_all(u32 *p) { syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
+
+struct os_monitor {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+struct os_monitor *os_monitor_new(void)
+{
+    struct os_monitor *m = mem_alloc(sizeof *m);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return m;
+}
+
+void os_monitor_free(struct os_monitor *m)
+{
+    if (!m) return;
+    pthread_cond_destroy(&m->changed);
+    pthread_mutex_destroy(&m->lock);
+    mem_free(m);
+}
+
+void os_monitor_enter(struct os_monitor *m) { pthread_mutex_lock(&m->lock); }
+void os_monitor_leave(struct os_monitor *m) { pthread_mutex_unlock(&m->lock); }
+void os_monitor_wake(struct os_monitor *m) { pthread_cond_broadcast(&m->changed); }
+
+void os_monitor_wait(struct os_monitor *m, double seconds)
+{
+    struct timespec t;
+    if (seconds < 0 || seconds > 1e9) {
+        pthread_cond_wait(&m->changed, &m->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    i64 ns = t.tv_nsec + (i64)((seconds - (double)(i64)seconds) * 1e9);
+    t.tv_sec += (time_t)seconds + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(&m->changed, &m->lock, &t);
+}

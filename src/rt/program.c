@@ -230,10 +230,14 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
         r->room[k] = 0;
         if (out[k].data && r->is_made[k] && !tensor_size_ok(out[k].dtype, out[k].rank, out[k].dim, &r->room[k])) r->room[k] = 0;
     }
-    bool ok = bind_inputs(r, in, e) && io_check_inputs(r, in, e) && restore_constants(r, e) && io_place_inputs(r, in, e) &&
-              io_move_inputs(r, in, e);
+    bool ok = bind_inputs(r, in, e) && io_check_inputs(r, in, e) && restore_constants(r, e) && io_place_inputs(r, in, e);
+    double begin = os_now();
+    ok = ok && io_move_inputs(r, in, e);
     double first = os_now();
-    ok = ok && launch_all(r, in, out, r->room, a, e) && finish(r, first, e) && io_move_outputs(r, out, e);
+    ok = ok && launch_all(r, in, out, r->room, a, e) && finish(r, first, e);
+    double last = os_now();
+    ok = ok && io_move_outputs(r, out, e);
+    r->moves = r->shares_host ? (struct rt_moves){0} : (struct rt_moves){first - begin, os_now() - last};
     for (u32 k = 0; k < p->output.n && ok; k++) ok = io_output_dims(r, k, &out[k], e);
     return ok;
 }
@@ -296,6 +300,7 @@ struct rt_times rt_profile_times(const struct rt_program *r)
 }
 
 double rt_seconds(const struct rt_program *r) { return r->last; }
+struct rt_moves rt_moves(const struct rt_program *r) { return r->moves; }
 
 i64 rt_memory_used(const struct rt_program *r)
 {

@@ -66,6 +66,9 @@ typedef bool rt_watch_fn(void *user, u32 dispatch, const struct dev_mem *buf, co
 void rt_watch(struct rt_program *p, rt_watch_fn *fn, void *user);
 /* Of the last run's dispatches, by the device's clock, without transfers of inputs and outputs. Negative: the run was only enqueued. */
 double rt_seconds(const struct rt_program *p);
+/* Of the last run, by the host's clock: seconds of copies of inputs to the device, and of outputs back; 0 where they are used in place. */
+struct rt_moves { double in, out; };
+struct rt_moves rt_moves(const struct rt_program *p);
 i64 rt_memory_used(const struct rt_program *p);  /* bytes of the temporary block */
 
 #endif

@@ -57,6 +57,7 @@ struct rt_program {
     bool profiling;
     double *seconds, *flops, *bytes; /* per dispatch, see struct rt_times */
     double last;                     /* seconds of the last run */
+    struct rt_moves moves;           /* likewise of its copies */
 };
 
 /* bind.c. A phase is bound anew only if sizes changed, or is_valid is false. */
