@@ -197,7 +197,7 @@ static void check_cover(const struct made *m)
         for (u32 i = 1; i < x->n_nodes; i++) assert_true(x->nodes[i - 1] < x->nodes[i]);
     }
     for (u32 k = 0; k < c->g->output.n; k++) {
-        struct form f = {c->g->output.v[k], LAYOUT_ROWS, 0};
+        struct form f = {c->g->output.v[k], LAYOUT_ROWS, 0, 0};
         assert_true(is_given(c, f) || cover_delivers(c, f));
     }
 }
@@ -336,7 +336,7 @@ static double cheapest(const struct made *m)
             bool found = false;
             for (u32 q = 0; q < c->region.n && !found; q++)
                 for (u32 o = 0; (mask >> q & 1) && o < c->region.v[q].n_out; o++)
-                    found |= form_equal(c->region.v[q].out[o], (struct form){c->g->output.v[k], LAYOUT_ROWS, 0});
+                    found |= form_equal(c->region.v[q].out[o], (struct form){c->g->output.v[k], LAYOUT_ROWS, 0, 0});
             ok = found;
         }
         if (ok && sum < best) best = sum;

@@ -83,6 +83,17 @@ const struct graph *model_lowered(struct model *m, const struct caps *c, struct 
     return c && m->compact.node.n && converts_halves(c) ? &m->compact : &m->lowered;
 }
 
+bool model_lower_part(struct graph *to, const struct graph *part, const struct model *m, const struct caps *c, struct arena *a, struct err *e)
+{
+    const struct model is = {.has_integer = pass_has_integer(part)};
+    const enum lowering as = c ? suited(&is, c) : LOWERED_FLOATS;
+    struct pass_env env = {.flags = m->is_narrow ? PASS_F16 : 0};
+    if (as != LOWERED_FLOATS) env.flags |= PASS_INTEGER;
+    if (as == LOWERED_WORDS) env.flags |= PASS_WORDS;
+    graph_clone(to, part, a);
+    return pass_run_all(to, &env, e);
+}
+
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */
 static bool complete(struct model *m, const char *optimize_for, const char *state, struct err *e)
 {

@@ -82,6 +82,8 @@ bool model_finish(struct model *m, struct err *e);
 void model_close(struct model *m);
 /* The graph after the passes, created on demand; c: for a device of these limits, NULL: for any. NULL: error. */
 const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e);
+/* A part of the model's graph, lowered as the whole is for such a device (but for weights in 16 bits); c NULL: for any. In the arena. */
+bool model_lower_part(struct graph *to, const struct graph *part, const struct model *m, const struct caps *c, struct arena *a, struct err *e);
 
 /* sizes.c. Fills var: sizes of the text ("H=17,W=31", NULL: none), others from `usual`, adjusted to the facts. */
 bool model_sizes(const struct model *m, const char *text, const i64 *usual, i64 *var, struct err *e);

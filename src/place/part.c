@@ -329,6 +329,40 @@ bool place_parts_connect(struct place_parts *p, const struct place_net *x, struc
     return ok;
 }
 
+/* Whether a node that is not in the part, or the network's caller, needs v. */
+static bool is_read_outside(const struct place_net *x, const bool *inside, const struct value_list *users, value_id v)
+{
+    for (u32 k = 0; k < x->g.output.n; k++)
+        if (x->g.output.v[k] == v) return true;
+    for (u32 k = 0; k < x->g.made.n; k++)
+        if (x->g.made.v[k].v == v) return true;
+    for (u32 i = 0; i < users[v].n; i++)
+        if (!inside[users[v].v[i]]) return true;
+    return false;
+}
+
+void place_part_alone(struct place_part *p, const struct place_net *x, struct arena *a)
+{
+    const struct graph *g = &x->g;
+    struct arena tmp = {0};
+    bool *inside = arena_array(&tmp, bool, g->node.n);
+    struct value_list *users = arena_array(&tmp, struct value_list, g->value.n);
+    for (u32 k = 0; k < p->op.n; k++) inside[x->op.v[p->op.v[k]].node] = true;
+    for (u32 k = 0; k < x->op.n; k++) {
+        const struct node *nd = graph_node(g, x->op.v[k].node);
+        for (u32 i = 0; i < nd->in.n; i++)
+            if (nd->in.v[i]) *arr_push(&tmp, &users[nd->in.v[i]]) = x->op.v[k].node;
+    }
+    for (u32 k = 0; k < p->op.n; k++) {
+        const struct node *nd = graph_node(g, x->op.v[p->op.v[k]].node);
+        for (u32 i = 0; i < nd->in.n; i++)
+            if (nd->in.v[i] && !is_fixed(x, nd->in.v[i]) && !inside[graph_value(g, nd->in.v[i])->producer]) add_value(a, p, nd->in.v[i], false);
+        for (u32 i = 0; i < nd->out.n; i++)
+            if (nd->out.v[i] && is_read_outside(x, inside, users, nd->out.v[i])) add_value(a, p, nd->out.v[i], true);
+    }
+    arena_release(&tmp);
+}
+
 /* --- graphs --- */
 
 /* The sizes that a value lists, as a constant or as expressions. */

@@ -10,7 +10,9 @@
 //   allocation.c allocations as text
 //   split.c      sub-graphs of an allocation
 //   part.c       a sub-graph's inputs, outputs and graph
-//   cost.c       expected times of sub-graphs, copies, and all of them together
+//   cost.c       expected times of sub-graphs and copies
+//   base.c       the network's operators on each device, as primitives
+//   schedule.c   expected times of an allocation
 //   search.c     the best allocation
 #ifndef QUERN_PLACE_H
 #define QUERN_PLACE_H
@@ -123,5 +125,59 @@ struct place_parts {
 bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, struct arena *a, struct err *e);
 /* The sub-graph as a network of its own. Shares x's symbols and constants, which must outlive it. */
 void place_part_graph(struct graph *g, const struct place_net *x, const struct place_part *p, struct arena *a);
+
+/* --- cost.c --- */
+
+/* What the time of a device follows from. */
+struct place_target {
+    const struct plan_target *plan;      /* its limits and measurements; NULL: the device is described by rates */
+    double link_bandwidth, link_latency; /* of copies between its memory and the host's: bytes per second, seconds. 0: it works in
+                                            the host's */
+};
+struct place_costs;
+/* The model of time of a network on these devices. All four must outlive it; the network is of this model. NULL: error. */
+struct place_costs *place_costs_open(const struct place_net *x, struct model *m, const struct place_devices *d, const struct place_target *t, struct err *e);
+void place_costs_close(struct place_costs *c); /* may be NULL */
+/* Expected seconds of a set of operators (bits) as one sub-graph; INFINITY: the device cannot run it. */
+bool place_part_seconds(struct place_costs *c, u32 device, const u64 *ops, double *seconds, struct err *e);
+/* Of a copy between devices; UINT32_MAX: the host. */
+double place_copy_seconds(const struct place_costs *c, value_id v, u32 from, u32 to);
+
+/* --- search.c --- */
+
+enum place_aim {
+    PLACE_LATENCY,    /* seconds of one request alone */
+    PLACE_THROUGHPUT, /* seconds between the requests of a stream */
+    PLACE_ENERGY,     /* joules of a request; every device has its watts */
+    N_PLACE_AIMS
+};
+const char *place_aim_name(enum place_aim aim); /* "latency" "throughput" "energy" */
+bool place_aim_parse(struct str s, enum place_aim *aim);
+
+/* What is expected of an allocation. */
+struct place_expected {
+    struct place_allocation y;
+    double latency, period, joules; /* of a request, see place_aim; INFINITY: it cannot run */
+    double value;             /* that of the aim */
+    struct place_parts parts;
+    double *seconds, *start;  /* per part: how long, and when in a request alone */
+    double *busy;             /* per device: seconds per request */
+};
+struct place_search {
+    enum place_aim aim;
+    double seconds;           /* ends the search; 0: never. Without it, the result depends on nothing but the arguments */
+    void (*progress)(void *user, u64 n_tried, double best); void *user; /* NULL: not told */
+};
+struct place_found {
+    struct place_expected best;
+    u32 single;               /* the best device for all operators; UINT32_MAX: none can run them all */
+    double single_value;
+    double bound;             /* no allocation is better, by the selector's costs; 0: unknown */
+    u64 n_tried, n_compiled;  /* allocations; sub-graphs that were compiled to find their time */
+    bool is_cut_short;        /* by the time limit */
+};
+bool place_expect(struct place_expected *x, struct place_costs *c, const struct place_allocation *y, enum place_aim aim, struct arena *a, struct err *e);
+/* The best allocation that is found. ERR_NOTHING: there is none. */
+bool place_search(struct place_found *f, struct place_costs *c, const struct place_search *o, struct arena *a, struct err *e);
 
 #endif

@@ -19,7 +19,7 @@
 
 #include "place/part.h"
 
-enum { MAX_STATES = 20000, MAX_BEAM = 16 };
+enum { MAX_BEAM = 16 };
 
 /* --- dependencies --- */
 
@@ -228,8 +228,19 @@ void place_runs(struct place_runs *r, const struct place_dag *d, const u32 *devi
     arena_release(&x.a);
 }
 
-bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y,
-                 struct arena *a, struct err *e)
+bool place_parts_of(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, const u32 *of, u32 n, struct arena *a, struct err *e)
+{
+    *p = (struct place_parts){.n = 0};
+    for (u32 i = 0; i < n; i++) *arr_push(a, p) = (struct place_part){0};
+    for (u32 k = 0; k < x->op.n; k++) {
+        struct place_part *part = &p->v[of[k]];
+        part->device = y->device[k];
+        *arr_push(a, &part->op) = k;
+    }
+    return place_parts_connect(p, x, a, e);
+}
+
+bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, struct arena *a, struct err *e)
 {
     struct arena scratch = {0};
     struct place_dag d;
@@ -238,15 +249,9 @@ bool place_split(struct place_parts *p, const struct place_net *x, const struct 
     for (u32 k = 0; k < x->op.n; k++)
         if (y->device[k] >= n_devices) n_devices = y->device[k] + 1;
     place_dag_make(&d, x, &scratch);
-    place_runs(&r, &d, y->device, n_devices, MAX_STATES, &scratch);
-    *p = (struct place_parts){.least = r.least, .is_minimal = r.is_minimal};
-    for (u32 i = 0; i < r.n; i++) *arr_push(a, p) = (struct place_part){0};
-    for (u32 k = 0; k < x->op.n; k++) {
-        struct place_part *part = &p->v[r.of[k]];
-        part->device = y->device[k];
-        *arr_push(a, &part->op) = k;
-    }
-    bool ok = place_parts_connect(p, x, a, e);
+    place_runs(&r, &d, y->device, n_devices, PLACE_MAX_STATES, &scratch);
+    bool ok = place_parts_of(p, x, y, r.of, r.n, a, e);
+    p->least = r.least, p->is_minimal = r.is_minimal;
     arena_release(&scratch);
     return ok;
 }

@@ -52,6 +52,16 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
    no kernel of its own. */
 void plan_select_unfused(struct selection *s, const struct cover *c, struct arena *a);
 
+/* devices.c: covers of one graph for several devices as one, whose selection places every region
+   on a device (form.device of its outputs, less 1). */
+struct plan_on_device {
+    const struct cover *c;    /* of the same graph for all devices */
+    const double *seconds;    /* per region of c; INFINITY: it cannot run there */
+};
+/* Seconds of a copy of v's elements between memories: 0 is the host's, k + 1 that of device k. */
+typedef double plan_copy_fn(void *user, value_id v, u32 from, u32 to);
+void plan_devices_cover(struct cover *out, const struct plan_on_device *on, u32 n, plan_copy_fn *copy, void *user, struct arena *a);
+
 /* cost.c: costs for the selector. */
 /* The target of a program, and the database with its measurements (NULL: none). */
 struct plan_target { const struct caps *caps; struct str fingerprint, toolchain; struct db *db; };

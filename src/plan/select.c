@@ -87,7 +87,8 @@ static bool form_before(const struct chooser *k, struct form a, struct form b)
     node_id pa = producer(k, a.v), pb = producer(k, b.v);
     if (pa != pb) return pa < pb;
     if (a.v != b.v) return a.v < b.v;
-    return a.layout != b.layout ? a.layout < b.layout : a.join < b.join;
+    if (a.layout != b.layout) return a.layout < b.layout;
+    return a.join != b.join ? a.join < b.join : a.device < b.device;
 }
 
 /* s->v has room. */
@@ -106,7 +107,7 @@ static void state_add(const struct chooser *k, struct state *s, struct form f)
 static bool is_given(const struct chooser *k, struct form f)
 {
     const struct value *x = graph_value(k->c->g, f.v);
-    return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join) || cover_is_there(k->c, f);
+    return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join && !f.device) || cover_is_there(k->c, f);
 }
 
 /* The region that only copies a value to another placement or layout; -1: none. */
@@ -165,7 +166,11 @@ static double take(const struct chooser *k, const struct state *s, u32 r, struct
     return cost;
 }
 
-static bool is_join(const struct chooser *k, u32 r) { return k->c->region.v[r].task == NO_TASK; }
+static bool is_join(const struct chooser *k, u32 r)
+{
+    const struct region *x = &k->c->region.v[r];
+    return x->task == NO_TASK && ((x->n_in && x->in[0].join) || x->out[0].join);
+}
 
 /* Whether region r may produce a form (of an input of the graph or not). */
 static bool is_open(const struct chooser *k, u32 r, struct form f)
@@ -455,7 +460,8 @@ static void cost_regions(struct chooser *k, const struct selection *s)
     k->cost = arena_array(&k->a, double, c->region.n);
     for (u32 r = 0; r < c->region.n; r++) {
         const struct region *x = &c->region.v[r];
-        if (x->task != NO_TASK) k->cost[r] = s->cost[x->task].ok ? s->cost[x->task].seconds : INFINITY;
+        k->cost[r] = x->seconds;
+        if (x->task != NO_TASK) k->cost[r] += s->cost[x->task].ok ? s->cost[x->task].seconds : INFINITY;
     }
 }
 
@@ -483,11 +489,11 @@ static bool choose(struct chooser *k, struct selection *s, struct choices *to, s
     k->uses = graph_use_counts(g, &k->a);
     for (u32 i = 0; i < g->output.n; i++)
         state_add(k, &start,
-                  (struct form){g->output.v[i], graph_value(g, g->output.v[i])->layout, 0});
+                  (struct form){g->output.v[i], graph_value(g, g->output.v[i])->layout, 0, 0});
     for (u32 i = 0; i < g->made.n; i++) {
         value_id v = g->made.v[i].v;
         if (v && graph_value(g, v)->producer)
-            state_add(k, &start, (struct form){v, graph_value(g, v)->layout, 0});
+            state_add(k, &start, (struct form){v, graph_value(g, v)->layout, 0, 0});
     }
     *exact = search(k, &start);
     bool ok = *exact ? write_exact(k, a, to, start, e) : choose_flow(k, a, to, &start, e);
@@ -544,7 +550,7 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
                  void *user, struct arena *a, struct err *e)
 {
     struct chooser k = {.c = c};
-    assert(c->g && cost);
+    assert(c->g && (cost || !c->task.n));
     *s = (struct selection){.cost = arena_array(a, struct task_cost, c->task.n)};
     s->body = arena_array(a, struct selection, c->body.n + 1);
     for (u32 b = 0; b < c->body.n; b++)

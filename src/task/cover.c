@@ -244,9 +244,9 @@ static bool add_region(struct builder *b, const struct node_set *s, const value_
     for (u32 i = 0; i < s->n; i++) r.nodes[i] = s->v[i];
     r.n_in = outer_inputs(&b->cut, s, &in);
     r.in = arena_array(a, struct form, r.n_in);
-    for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]], 0};
+    for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]], 0, 0};
     r.out = arena_array(a, struct form, n_out);
-    for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]], 0};
+    for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]], 0, 0};
     if (seen_region(b, &r)) return true;
     struct task *t = arena_new(a, struct task);
     if (!task_make(t, b->cut.g, a, r.nodes, r.n_nodes, out, n_out, layout, &r.map_back, b->e))
@@ -263,7 +263,7 @@ static bool add_conversion(struct builder *b, value_id v, enum layout from, enum
     struct arena *a = b->cut.a;
     struct region r = {.n_in = 1, .n_out = 1};
     r.in = arena_new(a, struct form), r.out = arena_new(a, struct form);
-    *r.in = (struct form){v, from, 0}, *r.out = (struct form){v, to, 0};
+    *r.in = (struct form){v, from, 0, 0}, *r.out = (struct form){v, to, 0, 0};
     if (seen_region(b, &r)) return true;
     if (!cover_conversion(b->c, &b->tasks, &r, b->e)) return false;
     *(arr_push(a, &b->c->region)) = r;
@@ -551,10 +551,10 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     choose_blocks(&b, o);
     if (!build_bodies(c, o, e)) return false;
     for (u32 k = 0; k < g->output.n; k++)
-        need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0});
+        need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0, 0});
     for (u32 k = 0; k < g->made.n; k++)
         if (g->made.v[k].v && graph_value(g, g->made.v[k].v)->producer)
-            need_form(&b, (struct form){g->made.v[k].v, border_layout(g, g->made.v[k].v), 0});
+            need_form(&b, (struct form){g->made.v[k].v, border_layout(g, g->made.v[k].v), 0, 0});
     for (; b.need.done < b.need.n; b.need.done++)
         if (!deliver(&b, b.need.v[b.need.done]) || !mem_check(e, "cutting the graph into tasks", S(""))) return false;
     return b.no_concat || cover_add_joins(c, &b.cut, &b.tasks, o && o->only_joins, e);

@@ -133,8 +133,8 @@ static void add_join_region(struct joiner *j, u32 join, value_id v, u32 as)
     struct region r = {.n_nodes = 1, .n_in = nd->in.n, .n_out = 1, .task = NO_TASK};
     r.nodes = arena_new(a, node_id), *r.nodes = n;
     r.in = arena_array(a, struct form, r.n_in);
-    r.out = arena_new(a, struct form), *r.out = (struct form){v, x->layout, as};
-    for (u32 k = 0; k < r.n_in; k++) r.in[k] = (struct form){nd->in.v[k], x->layout, join + 1};
+    r.out = arena_new(a, struct form), *r.out = (struct form){v, x->layout, as, 0};
+    for (u32 k = 0; k < r.n_in; k++) r.in[k] = (struct form){nd->in.v[k], x->layout, join + 1, 0};
     *(arr_push(a, &j->c->region)) = r;
     j->expanded[n] = join + 1;
 }
@@ -148,7 +148,7 @@ static bool find_run(struct joiner *j, u32 join, node_id n, sym at, u32 deep)
     struct join *x = &j->c->join.v[join];
     value_id v = node_out(g, n);
     sym from = at;
-    if (j->cut->layout[v] != x->layout || !is_delivered(j, (struct form){v, x->layout, 0})) return false;
+    if (j->cut->layout[v] != x->layout || !is_delivered(j, (struct form){v, x->layout, 0, 0})) return false;
     for (u32 k = 0; k < nd->in.n; k++) {
         const struct value *in = graph_value(g, nd->in.v[k]);
         const struct join_part *p = find_part(x, nd->in.v[k]);
@@ -194,7 +194,7 @@ static void try_join(struct joiner *j, node_id n)
     const struct value *v = graph_value(g, x.v);
     if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST) || (!v->shares && try_within(j, n, x.axis))) return;
     x.whole = v->part.whole ? v->part.whole : v->shape.dim[x.axis]; /* a cache has unused rows behind it */
-    if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
+    if (!is_delivered(j, (struct form){x.v, x.layout, 0, 0})) return;
     bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), MAX_DEPTH);
     if (!ok || parts_apart(&x) > MAX_APART) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), 0);
     if (!ok || x.part.n < 2 || parts_apart(&x) > MAX_APART) return;
@@ -310,10 +310,10 @@ static bool add_copies(struct joiner *j, value_id v)
     const struct value *x = graph_value(c->g, v);
     enum layout l = x->producer ? c->layout[v] : x->layout;
     for (u32 i = 0; i < j->of[v].n; i++) {
-        struct form to = {v, j->c->join.v[j->of[v].v[i] - 1].layout, j->of[v].v[i]};
+        struct form to = {v, j->c->join.v[j->of[v].v[i] - 1].layout, j->of[v].v[i], 0};
         struct region r = {.n_in = 1, .n_out = 1};
         if (cover_is_there(j->c, to) || (!is_elsewhere(j, v, to.join) && to.layout == l)) continue;
-        r.in = copy_forms(j->c->arena, &(struct form){v, l, 0}, 1);
+        r.in = copy_forms(j->c->arena, &(struct form){v, l, 0, 0}, 1);
         r.out = copy_forms(j->c->arena, &to, 1);
         if (!cover_conversion(j->c, j->tasks, &r, j->e) || !place_task(j, &r)) return false;
         *(arr_push(j->c->arena, &j->c->region)) = r;

@@ -40,11 +40,12 @@ struct form {
     value_id v;
     enum layout layout;
     u32 join;        /* 0: separate memory; else 1 + index of the join that contains it */
+    u32 device;      /* 0: the host's memory, or that of the only device; else 1 + index of the device */
 };
 
 static inline bool form_equal(struct form a, struct form b)
 {
-    return a.v == b.v && a.layout == b.layout && a.join == b.join;
+    return a.v == b.v && a.layout == b.layout && a.join == b.join && a.device == b.device;
 }
 
 /* A concatenation whose parts are written into one buffer, so that it is free. */
@@ -69,6 +70,7 @@ struct region {
     struct form *out; u32 n_out;      /* delivered */
     u32 task;                         /* index into cover.task; equal tasks are shared. NO_TASK: inputs and output are the same memory */
     value_id *map_back;               /* per value of *this region's* task instance: value of the graph (for arguments) */
+    double seconds;                   /* in addition to those of its task: of regions on one of several devices, and copies between these */
 };
 
 /* All regions worth considering, so that every value that a region or the graph's interface needs is produced by at
