@@ -750,6 +750,28 @@ QUERN_API quern_status quern_export(quern *q, const char *const *file, int n_fil
                                     const struct quern_export_opts *o);
 QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL after the last */
 
+/* --- graphs and pictures (doc/graph.md) --- */
+
+struct quern_graph_opts {
+    size_t size;
+    const char *form;       /* "json" (networkx's node-link form), "graphml", "dot", "svg", "png" (these two drawn by Graphviz, which must be installed) or
+                               "onnx" (the network with notes, for viewers); NULL: the suffix of the path */
+    const char *allocation; /* a device per operator as JSON, {"conv2d_2": "X64:0", "add_5": "X64:1"}: colours, frames of sub-graphs. NULL: none */
+    const char *allocation_file; /* likewise, the path of a file */
+    const char *sizes;      /* "H:480,W:640": for operations and bytes; NULL: those that the model is optimised for */
+    const char *collapse;   /* operators drawn as one: "auto" (also NULL), "none", "module" (by the paths in nodes' names), "fusion" (by kernel), "blocks" */
+    double inches;          /* most width and height of a picture; 0: what it takes */
+    int params;             /* parameters in pictures: 1 shown, -1 hidden, 0: shown for small networks */
+    const char *device;     /* of the times and kernels, as in quern_compile_opts */
+    int threads;
+    const struct quern_target_opts *target;
+};
+/* Operators and tensors as nodes of a graph, by the names that allocations use: "conv2d_2", "tensor_4", "paramtensor_3". db: measured times (those of the
+ * kernels that would be selected); NULL: none. */
+QUERN_API quern_status quern_graph_write(quern_model *m, quern_db *db, const struct quern_graph_opts *o, const char *path);
+/* Likewise as text, to be freed by quern_text_free; for all forms but png and onnx. */
+QUERN_API quern_status quern_graph_text(quern_model *m, quern_db *db, const struct quern_graph_opts *o, char **text);
+
 /* --- inspection: JSON or text, to be freed by quern_text_free --- */
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* selected kernels and their alternatives */

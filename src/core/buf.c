@@ -75,22 +75,6 @@ void buf_f64(struct buf *b, double v)
     }
 }
 
-/* Length of the valid UTF-8 sequence at p, 0 if there is none. */
-static int utf8_len(const u8 *p, i64 n)
-{
-    if (p[0] < 0x80) return 1;
-    int len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
-              : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-              : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                            : 0;
-    if (len == 0 || len > n) return 0;
-    for (int i = 1; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool outside = (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f);
-    return overlong || outside ? 0 : len;
-}
-
 static void json_char(struct buf *b, u8 c)
 {
     switch (c) {
@@ -109,7 +93,7 @@ void buf_json_str(struct buf *b, struct str s)
 {
     buf_char(b, '"');
     for (i64 i = 0; i < s.n;) {
-        int len = utf8_len((const u8 *)s.p + i, s.n - i);
+        i64 len = str_utf8(s, i);
         if (len == 1) json_char(b, (u8)s.p[i]);
         else if (len) buf_put(b, s.p + i, len);
         else buf_z(b, "\xef\xbf\xbd");

@@ -64,6 +64,7 @@ struct str str_trim(struct str s);                         /* without white spac
 bool str_to_i64(struct str s, i64 *out);
 /* whole slice, "inf" "-inf" "nan" and hex floats too; no locale */
 bool str_to_f64(struct str s, double *out);
+i64 str_utf8(struct str s, i64 at);                        /* bytes of the UTF-8 character there; 0: it is none */
 bool str_glob(struct str pattern, struct str s);           /* case-insensitive, '*' and '?' */
 /* Edit distance of two names, a change of case counts nothing; names of more than 64 bytes are far from each other. */
 i64 str_distance(struct str a, struct str b);

@@ -148,3 +148,20 @@ i64 str_distance(struct str a, struct str b)
     }
     return row[b.n];
 }
+
+i64 str_utf8(struct str s, i64 at)
+{
+    const u8 *p = (const u8 *)s.p + at;
+    const i64 n = s.n - at;
+    if (p[0] < 0x80) return 1;
+    int len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
+              : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+              : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                            : 0;
+    if (len == 0 || len > n) return 0;
+    for (int i = 1; i < len; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool outside = (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f);
+    return overlong || outside ? 0 : len;
+}

@@ -36,4 +36,12 @@ bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
 bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);
 
+/* What viewers of networks show beside it: */
+struct export_onnx_notes {
+    struct map node;     /* name of a node's first output -> its documentation, const char * */
+    struct map property; /* of the model: key -> const char * */
+};
+/* The network with notes, and with the types of all values. */
+bool export_onnx_noted(const struct graph *g, const struct export_onnx_notes *notes, const char *path, struct err *e);
+
 #endif

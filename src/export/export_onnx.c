@@ -24,6 +24,7 @@ struct writer {
     i64 most;            /* bytes of constants without it */
     struct { struct str *v; u32 n, cap; } outside; /* content of that file */
     i64 outside_n;       /* bytes */
+    const struct export_onnx_notes *notes; /* NULL: none */
     struct err *e;
 };
 
@@ -188,6 +189,13 @@ static bool is_default(const struct node *n, const struct attr *a)
     return ones;
 }
 
+static char *note_of(const struct writer *w, const struct node *n)
+{
+    const value_id v = w->notes ? node_first_out(n) : 0;
+    const u64 *text = v ? map_get(&w->notes->node, graph_value(w->g, v)->name) : NULL;
+    return text ? (char *)(uintptr_t)*text : (char *)protobuf_c_empty_string;
+}
+
 static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
 {
     Onnx__NodeProto *p = arena_new(&w->a, Onnx__NodeProto);
@@ -196,6 +204,7 @@ static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
     if (domain.n) p->domain = own_z(w, str_is(domain, "quern") ? S("ai.quern") : domain);
     p->op_type = own_z(w, domain.n ? str_sub(n->op, domain.n + 2, n->op.n) : n->op);
     p->name = own_z(w, n->name);
+    p->doc_string = note_of(w, n);
     p->n_input = n->in.n;
     p->input = make_names(w, n->in.v, n->in.n);
     p->n_output = n->out.n;
@@ -397,6 +406,22 @@ static bool pack_model(struct writer *w, const Onnx__ModelProto *m, struct buf *
     return !out->failed;
 }
 
+/* Types of the values within, and properties of the model. */
+static bool add_notes(struct writer *w, Onnx__ModelProto *m)
+{
+    struct value_list inner = {0};
+    const struct map *all = &w->notes->property;
+    for (node_id n = 1; n < w->g->node.n; n++)
+        for (u32 k = 0; k < graph_node(w->g, n)->out.n; k++) {
+            const value_id v = graph_node(w->g, n)->out.v[k];
+            if (v && !graph_node(w->g, n)->dead && !graph_is_output(w->g, v)) *arr_push(&w->a, &inner) = v;
+        }
+    m->metadata_props = arena_array(&w->a, Onnx__StringStringEntryProto *, all->n + 1);
+    for (u32 k = 0; k < all->n; k++)
+        m->metadata_props[m->n_metadata_props++] = make_entry(w, str_z(&w->a, all->v[k].key), str_of((const char *)(uintptr_t)all->v[k].val));
+    return make_infos(w, &inner, &m->graph->value_info, &m->graph->n_value_info);
+}
+
 static bool write_model(struct writer *w, struct buf *out)
 {
     Onnx__ModelProto m;
@@ -412,7 +437,8 @@ static bool write_model(struct writer *w, struct buf *out)
     for (node_id n = 1; n < w->g->node.n; n++)
         if (!graph_node(w->g, n)->dead) p.node[p.n_node++] = make_node(w, graph_node(w->g, n));
     return make_infos(w, &w->g->input, &p.input, &p.n_input) && make_infos(w, &w->g->output, &p.output, &p.n_output) &&
-           make_consts(w, &p) && pack_model(w, &m, out);
+           make_consts(w, &p) &&
+           (!w->notes || add_notes(w, &m)) && pack_model(w, &m, out);
 }
 
 /* Data-dependent sizes have no form in ONNX; importers create them again. */
@@ -469,9 +495,9 @@ bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
     return ok;
 }
 
-bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e)
+static bool write_split(const struct graph *g, const struct export_onnx_notes *notes, const char *path, i64 most, struct err *e)
 {
-    struct writer w = {.g = g, .most = most, .e = e};
+    struct writer w = {.g = g, .notes = notes, .most = most, .e = e};
     const char *slash = strrchr(path, '/');
     struct buf b = {0};
     if (strcmp(path, "-")) w.beside = str_fmt(&w.a, "%s.data", slash ? slash + 1 : path).p; /* standard output has no file beside it */
@@ -481,6 +507,13 @@ bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct
     buf_release(&b);
     arena_release(&w.a);
     return ok;
+}
+
+bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e) { return write_split(g, NULL, path, most, e); }
+
+bool export_onnx_noted(const struct graph *g, const struct export_onnx_notes *notes, const char *path, struct err *e)
+{
+    return write_split(g, notes, path, MOST_INSIDE, e);
 }
 
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e) { return export_onnx_split(g, path, MOST_INSIDE, e); }

@@ -20,13 +20,18 @@ static struct str base_name(struct arena *a, const char *path)
 
 /* Lowering. */
 
+static bool lower_in_place(struct model *m, struct graph *g, const struct pass_env *env, struct err *e)
+{
+    if (!pass_run_all(g, env, e)) return false;
+    interface_layouts(g, &m->io);
+    return state_place(g, &m->state, e);
+}
+
 static bool lower(struct model *m, struct graph *to, u32 flags, struct err *e)
 {
     struct pass_env env = {.dump = m->dump, .flags = flags, .user = m->user};
     graph_clone(to, &m->graph, &m->arena);
-    if (!pass_run_all(to, &env, e)) return false;
-    interface_layouts(to, &m->io);
-    return state_place(to, &m->state, e);
+    return lower_in_place(m, to, &env, e);
 }
 
 static bool store_compact(struct model *m, struct err *e)
@@ -38,17 +43,27 @@ static bool store_compact(struct model *m, struct err *e)
     return true;
 }
 
+static u32 pass_flags(const struct model *m, enum lowering as)
+{
+    const u32 narrow = m->is_narrow ? PASS_F16 : 0;
+    switch (as) {
+    case LOWERED_FLOATS: return narrow;
+    case LOWERED_INTEGER: return narrow | PASS_INTEGER;
+    case LOWERED_WORDS: return narrow | PASS_INTEGER | PASS_WORDS;
+    default: unreachable();
+    }
+}
+
 /* Expansions of operators may require facts, too, which may change earlier sizes: repeats until there are no new ones. */
 static bool lower_as(struct model *m, u32 as, struct err *e)
 {
-    const u32 flags = m->is_narrow ? PASS_F16 : 0;
     u32 known;
     bool ok = true;
     do {
         known = m->sym.n_noted;
-        if (as & LOWERED_FLOATS) ok = lower(m, &m->lowered, flags, e);
-        if (ok && as & LOWERED_INTEGER) ok = lower(m, &m->integer, flags | PASS_INTEGER, e);
-        if (ok && as & LOWERED_WORDS) ok = lower(m, &m->words, flags | PASS_INTEGER | PASS_WORDS, e);
+        if (as & LOWERED_FLOATS) ok = lower(m, &m->lowered, pass_flags(m, LOWERED_FLOATS), e);
+        if (ok && as & LOWERED_INTEGER) ok = lower(m, &m->integer, pass_flags(m, LOWERED_INTEGER), e);
+        if (ok && as & LOWERED_WORDS) ok = lower(m, &m->words, pass_flags(m, LOWERED_WORDS), e);
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
     if (ok && as & LOWERED_FLOATS) ok = store_compact(m, e);
     if (ok) m->lowered_as |= as;
@@ -86,12 +101,18 @@ const struct graph *model_lowered(struct model *m, const struct caps *c, struct 
 bool model_lower_part(struct graph *to, const struct graph *part, const struct model *m, const struct caps *c, struct arena *a, struct err *e)
 {
     const struct model is = {.has_integer = pass_has_integer(part)};
-    const enum lowering as = c ? suited(&is, c) : LOWERED_FLOATS;
-    struct pass_env env = {.flags = m->is_narrow ? PASS_F16 : 0};
-    if (as != LOWERED_FLOATS) env.flags |= PASS_INTEGER;
-    if (as == LOWERED_WORDS) env.flags |= PASS_WORDS;
+    const struct pass_env env = {.flags = pass_flags(m, suited(&is, c))};
     graph_clone(to, part, a);
     return pass_run_all(to, &env, e);
+}
+
+bool model_lower(struct graph *g, struct model *m, const struct caps *c, struct err *e)
+{
+    const enum lowering as = suited(m, c);
+    const struct graph *own = model_lowered(m, c, e); /* by which all facts are known */
+    const struct pass_env env = {.flags = pass_flags(m, as)};
+    bool changed, ok = own && op_infer_all(g, e) && lower_in_place(m, g, &env, e);
+    return ok && (own != &m->compact || pass_compact(g, &changed, e));
 }
 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */

@@ -84,6 +84,9 @@ void model_close(struct model *m);
 const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e);
 /* A part of the model's graph, lowered as the whole is for such a device (but for weights in 16 bits); c NULL: for any. In the arena. */
 bool model_lower_part(struct graph *to, const struct graph *part, const struct model *m, const struct caps *c, struct arena *a, struct err *e);
+/* The passes for this device on g, a copy of the model's graph with other names of nodes, or without nodes that have no effect. New nodes are
+   named after those that they come from. */
+bool model_lower(struct graph *g, struct model *m, const struct caps *c, struct err *e);
 
 /* sizes.c. Fills var: sizes of the text ("H=17,W=31", NULL: none), others from `usual`, adjusted to the facts. */
 bool model_sizes(const struct model *m, const char *text, const i64 *usual, i64 *var, struct err *e);
