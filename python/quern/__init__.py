@@ -9,11 +9,14 @@
     net = quern.compile("net.onnx", database="net.db")
     net.save("net.dnx")
 
+    g = quern.graph("net.onnx")              # operators and tensors by name
+    g.to_networkx(), g.draw("net.svg")
+
     conv = quern.Operator("Conv", {"pads": [1, 1, 1, 1]})
     y = conv(x, w)                           # any strides
 
-Functions: compile, load, tune, operators; cache_path, library_path, version.
-Classes: Program, Operator, State; Timing, Profile, Verification, Check (results of a program's methods); Error.
+Functions: compile, load, tune, graph, operators; cache_path, library_path, version.
+Classes: Program, Operator, State, Graph; Timing, Profile, Verification, Check (results of a program's methods); Error.
 
 Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
 (cc) when they are first needed, and cached (quern.cache_path()). Invalid input raises quern.Error with the library's message.
@@ -22,10 +25,11 @@ Everything runs in libquern.so, through its C interface (include/quern.h). CPU k
 """
 from ._library import Error, cache_path, library_path, version
 from ._measurements import Check, Profile, Timing, Verification
+from ._network_graph import Graph, graph
 from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
 from ._state import State
 
-__all__ = ["Check", "Error", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "library_path", "load",
-           "operators", "tune", "version"]
+__all__ = ["Check", "Error", "Graph", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "graph", "library_path",
+           "load", "operators", "tune", "version"]
 __version__ = "0.1.0"

@@ -99,6 +99,11 @@ class QuantizeOpts(Sized):
                 ("report_user", c_void_p), ("reduce_range", c_int), ("weights", c_char_p), ("block", c_int), ("gptq", c_int)]
 
 
+class GraphOpts(Sized):
+    _fields_ = [("size", c_size_t), ("form", c_char_p), ("allocation", c_char_p), ("allocation_file", c_char_p), ("sizes", c_char_p),
+                ("collapse", c_char_p), ("inches", c_double), ("params", c_int), ("device", c_char_p), ("threads", c_int), ("target", POINTER(TargetOpts))]
+
+
 class Array(ctypes.Structure):
     _fields_ = [("type", c_int), ("rank", c_int), ("dim", c_int64 * 8), ("stride", c_int64 * 8), ("data", c_void_p)]
 
@@ -191,6 +196,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_db_close": (None, c_void_p),
     "quern_tune": (c_int, c_void_p, c_void_p, POINTER(TuneOpts)),
     "quern_compile": (c_int, c_void_p, c_void_p, POINTER(CompileOpts), Handle),
+    "quern_graph_write": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), c_char_p),
+    "quern_graph_text": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), Handle),
     "quern_measure": (c_int, c_void_p, POINTER(MeasureOpts), Handle),
     "quern_verify": (c_int, c_void_p, c_void_p, c_char_p, c_uint64, POINTER(Check), c_int, POINTER(c_int)),
     "quern_quantize": (c_int, c_void_p, c_void_p, c_void_p, POINTER(QuantizeOpts), Handle),
