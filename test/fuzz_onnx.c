@@ -55,6 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         graph_print(&b, &g, NULL);
         buf_reset(&b);
         export_onnx_bytes(&g, &b, &e);
+        buf_reset(&b);
+        e = (struct err){0};
+        export_onnx_bytes_at(&g, n % 2 ? 13 : 17, &b, &e);
     }
     buf_release(&b);
     arena_release(&a);

@@ -11,6 +11,7 @@
 static const struct opt options[] = {
     OPT_OUTPUT("PATH", "file (onnx), or folder that the module's folder is created in (vkdt)"),
     {"to", 0, OPT_TEXT, "FORM", "target format: onnx or vkdt"},
+    {"opset", 0, OPT_TEXT, "N", "onnx: opset of the model, 13 to 18, in operators of ONNX's own domain alone"},
     {"module-name", 0, OPT_TEXT, "NAME", "vkdt: name of the module, at most 8 characters"},
     {"suffix", 0, OPT_TEXT, "WORD", "vkdt: distinguishes several programs of one module; repeatable"},
     {"preprocessing", 0, OPT_TEXT, "FILE.comp",

@@ -35,6 +35,12 @@ bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
    where a file of 2 GiB, the largest that ONNX allows, could not hold them.) */
 bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);
+/* Likewise in an opset from EXPORT_OLDEST_OPSET to EXPORT_OPSET, and of ONNX's own domain alone. ERR_UNSUPPORTED: a node that it cannot express. */
+enum { EXPORT_OLDEST_OPSET = 13, EXPORT_OPSET = 18 };
+bool export_onnx_bytes_at(const struct graph *g, i64 opset, struct buf *out, struct err *e);
+bool export_onnx_graph_at(const struct graph *g, i64 opset, const char *path, struct err *e);
+/* export_opset.c: that vocabulary: `to` shares g's symbols and constants; in the arena. */
+bool export_opset_lower(struct graph *to, const struct graph *g, i64 opset, struct arena *a, struct err *e);
 
 /* What viewers of networks show beside it: */
 struct export_onnx_notes {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph to ONNX ModelProto, opset 18 or that of its newest operator. Operators "quern::Name" go to the domain ai.quern,
+// Graph to ONNX ModelProto, opset 18 or that of its newest operator, or an older one (export_opset.c). Operators "quern::Name" go to the domain ai.quern,
 // "domain::Name" to theirs; everything else is ai.onnx, the graph's own vocabulary. Constant sizes become dim_value, all
 // others their text as dim_param, so a reader finds the same variables. Constants are initializers with raw content.
 //
@@ -14,7 +14,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { IR_VERSION = 8, OPSET = 18, LEAST_OUTSIDE = 1 << 10, ALIGN_OUTSIDE = 64, MOST_INSIDE = INT32_MAX - (64 << 20) };
+enum { IR_VERSION = 8, LEAST_OUTSIDE = 1 << 10, ALIGN_OUTSIDE = 64, MOST_INSIDE = INT32_MAX - (64 << 20) };
 
 struct writer {
     const struct graph *g;
@@ -22,6 +22,7 @@ struct writer {
     u8 *is_const_used;   /* per value */
     const char *beside;  /* name of the file for external data; NULL: none */
     i64 most;            /* bytes of constants without it */
+    i64 opset;           /* to be lowered to; 0: that of the newest operator */
     struct { struct str *v; u32 n, cap; } outside; /* content of that file */
     i64 outside_n;       /* bytes */
     const struct export_onnx_notes *notes; /* NULL: none */
@@ -350,7 +351,9 @@ static void node_opsets(const struct writer *w, const struct node *n, i64 *first
 
 static bool choose_opset(const struct writer *w, i64 *opset)
 {
-    i64 newest = OPSET, oldest = 99, first, last;
+    i64 newest = EXPORT_OPSET, oldest = 99, first, last;
+    *opset = w->opset;
+    if (w->opset) return true; /* lowered to it */
     for (node_id n = 1; n < w->g->node.n; n++) {
         const struct node *nd = graph_node(w->g, n);
         if (nd->dead) continue;
@@ -379,17 +382,20 @@ static void add_domains(struct writer *w, Onnx__ModelProto *m)
     }
 }
 
+/* Of the release of ONNX that had the opset first. */
+static i64 format_of(i64 opset) { return opset < 15 ? 7 : IR_VERSION; }
+
 static void make_head(struct writer *w, Onnx__ModelProto *m, i64 opset)
 {
     onnx__model_proto__init(m);
     m->has_ir_version = 1;
-    i64 ir = IR_VERSION;
+    i64 ir = format_of(opset);
     for (value_id v = 1; v < w->g->value.n; v++) ir = i64_max(ir, type_since(graph_value(w->g, v)->dtype).ir);
     m->ir_version = ir;
     m->producer_name = own_z(w, S("quern"));
     m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, w->g->node.n + 2);
     m->opset_import[m->n_opset_import++] = make_opset(w, S(""), opset);
-    m->opset_import[m->n_opset_import++] = make_opset(w, S("ai.quern"), 1);
+    if (!w->opset) m->opset_import[m->n_opset_import++] = make_opset(w, S("ai.quern"), 1);
     add_domains(w, m);
 }
 
@@ -480,40 +486,57 @@ static void with_axes(struct graph *to, const struct graph *g, struct arena *a)
 /* The model without its external data, whose pieces are in w; released by the caller. */
 static bool write_bytes(struct writer *w, struct buf *out)
 {
-    struct graph *plain = arena_new(&w->a, struct graph), *newer = arena_new(&w->a, struct graph);
+    struct graph *plain = arena_new(&w->a, struct graph), *newer = arena_new(&w->a, struct graph), *older = arena_new(&w->a, struct graph);
     bool ok = check_nodes(w->g, w->e);
-    if (ok && w->g->made.n) ok = without_made(plain, w->g, &w->a, w->e), w->g = plain;
     if (ok && any_old_axes(w->g)) with_axes(newer, w->g, &w->a), w->g = newer;
+    if (ok && w->opset) ok = export_opset_lower(older, w->g, w->opset, &w->a, w->e), w->g = older;
+    if (ok && w->g->made.n) ok = without_made(plain, w->g, &w->a, w->e), w->g = plain;
     return ok && write_model(w, out);
+}
+
+static bool to_bytes(struct writer *w, struct buf *out)
+{
+    bool ok = write_bytes(w, out);
+    arena_release(&w->a);
+    return ok;
 }
 
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
 {
-    struct writer w = {.g = g, .e = e};
-    bool ok = write_bytes(&w, out);
-    arena_release(&w.a);
-    return ok;
+    return to_bytes(&(struct writer){.g = g, .e = e}, out);
 }
 
-static bool write_split(const struct graph *g, const struct export_onnx_notes *notes, const char *path, i64 most, struct err *e)
+bool export_onnx_bytes_at(const struct graph *g, i64 opset, struct buf *out, struct err *e)
 {
-    struct writer w = {.g = g, .notes = notes, .most = most, .e = e};
+    return to_bytes(&(struct writer){.g = g, .opset = opset, .e = e}, out);
+}
+
+static bool to_file(struct writer *w, const char *path)
+{
     const char *slash = strrchr(path, '/');
     struct buf b = {0};
-    if (strcmp(path, "-")) w.beside = str_fmt(&w.a, "%s.data", slash ? slash + 1 : path).p; /* standard output has no file beside it */
-    bool ok = write_bytes(&w, &b);
-    if (ok && w.outside.n) ok = os_write_pieces(str_fmt(&w.a, "%s.data", path).p, w.outside.v, w.outside.n, e);
-    ok = ok && os_write(path, b.p, b.n, e);
+    if (strcmp(path, "-")) w->beside = str_fmt(&w->a, "%s.data", slash ? slash + 1 : path).p; /* standard output has no file beside it */
+    bool ok = write_bytes(w, &b);
+    if (ok && w->outside.n) ok = os_write_pieces(str_fmt(&w->a, "%s.data", path).p, w->outside.v, w->outside.n, w->e);
+    ok = ok && os_write(path, b.p, b.n, w->e);
     buf_release(&b);
-    arena_release(&w.a);
+    arena_release(&w->a);
     return ok;
 }
 
-bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e) { return write_split(g, NULL, path, most, e); }
+bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e)
+{
+    return to_file(&(struct writer){.g = g, .most = most, .e = e}, path);
+}
 
 bool export_onnx_noted(const struct graph *g, const struct export_onnx_notes *notes, const char *path, struct err *e)
 {
-    return write_split(g, notes, path, MOST_INSIDE, e);
+    return to_file(&(struct writer){.g = g, .notes = notes, .most = MOST_INSIDE, .e = e}, path);
 }
 
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e) { return export_onnx_split(g, path, MOST_INSIDE, e); }
+
+bool export_onnx_graph_at(const struct graph *g, i64 opset, const char *path, struct err *e)
+{
+    return to_file(&(struct writer){.g = g, .most = MOST_INSIDE, .opset = opset, .e = e}, path);
+}
