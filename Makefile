@@ -5,7 +5,7 @@
 # make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
 # make wheel      the Python package with library and command in it: build/quern-*.whl
-# CROSS=aarch64-linux-gnu: for another processor, in build/aarch64-linux-gnu (or arm-linux-gnueabihf, riscv64-linux-gnu)
+# CROSS=aarch64-linux-gnu: for another processor, in build/aarch64-linux-gnu (or arm-linux-gnueabihf, i686-linux-gnu, riscv64-linux-gnu)
 # V=1 shows the commands.
 VERSION = 0.1.0
 ABI     = 0
@@ -34,6 +34,10 @@ ifdef FUZZ
 OPT  += -fsanitize=fuzzer-no-link
 endif
 
+# x86 of 32 bits has SSE2 as its kernels have: x87 would round to other precisions.
+MACHINE := $(or $(CROSS),$(shell $(CC) -dumpmachine 2> /dev/null))
+SSE2    = $(if $(filter i%86-linux-gnu,$(MACHINE)),-msse2 -mfpmath=sse)
+
 # Another processor's libraries are in a folder of their own, where tool/sysroot unpacks Debian's packages; the C library is the compiler's.
 INCLUDES =
 SYSROOT  = build/sysroot/$(CROSS)
@@ -49,7 +53,7 @@ pkg      = $(eval $(1) := $(shell $(PKG_CONFIG) $(2)))$($(1))
 PC_CFLAGS  = $(call pkg,PC_CFLAGS,--cflags $(PKGS))
 PC_LIBS    = $(call pkg,PC_LIBS,--libs $(PKGS))
 PC_LIBS_RT = $(call pkg,PC_LIBS_RT,--libs $(PKGS_RT))
-CFLAGS   = $(OPT) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
+CFLAGS   = $(OPT) $(SSE2) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
 CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(INCLUDES) $(PC_CFLAGS)
 LDFLAGS  = -Wl,-z,relro,-z,now,-z,noexecstack $(if $(CROSS),-L$(LIBRARIES) -Wl$(comma)-rpath-link$(comma)$(LIBRARIES))
 LIBS     = $(PC_LIBS) -lpthreadpool -lm -ldl -lpthread

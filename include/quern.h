@@ -387,8 +387,8 @@ struct quern_target_opts {
     int no_matrix;       /* disable matrix units */
     int optimize, debug_info, source_info; /* SPIR-V: optimise by spirv-opt; names and line numbers; source text, too */
     int no_winograd;     /* disable Winograd convolutions, which have larger rounding errors than direct sums */
-    /* CPU instruction set: "x86-64" "x86-64-v2" "x86-64-v3" "x86-64-v4" "sapphirerapids" "aarch64" "armv7" "riscv64", optionally with extensions
-     * ("aarch64+dotprod"), or "native" (also NULL), that of this processor. Several, joined by commas, become variants of one program in
+    /* CPU instruction set: "x86-64" "x86-64-v2" "x86-64-v3" "x86-64-v4" "sapphirerapids" "aarch64" "armv7" "riscv64" "i686", optionally with
+     * extensions ("aarch64+dotprod"), or "native" (also NULL), that of this processor. Several, joined by commas, become variants of one program in
      * quern_compile, quern_tune and quern_populate; schedules for instruction sets that this processor lacks are predicted, not measured */
     const char *isa;
     int deterministic;   /* a fixed order of all sums, independent of the number of threads and of sizes that are not summed over, with

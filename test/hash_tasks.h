@@ -231,7 +231,7 @@ static inline void hash_add_device(struct hash_devices *d, struct str name, stru
     *arr_push(&d->arena, &d->all) = (struct hash_device){str_dup(&d->arena, name).p, *c};
 }
 
-/* All architectures that dev_target describes, some extensions with instructions of their own, and devices of Vulkan and OpenCL as
+/* All architectures that dev_target describes (but x86 of 32 bits, whose few registers exclude schedules of the others), some extensions with instructions of their own, and devices of Vulkan and OpenCL as
    quern devices prints them. */
 static inline void hash_find_devices(struct hash_devices *d)
 {
@@ -262,7 +262,7 @@ static inline void hash_find_devices(struct hash_devices *d)
         struct str rest = buf_view(&names), line, driver, arch;
         while (str_cut(rest, '\n', &line, &rest)) {
             assert_true(str_cut(line, ':', &driver, &arch) && dev_target(&c, drivers[i], arch));
-            hash_add_device(d, line, &c);
+            if (c.isa.family != ISA_X86) hash_add_device(d, line, &c);
         }
         buf_release(&names);
     }

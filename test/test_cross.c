@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels in language c for other CPU architectures, ARM of 64 and of 32 bits: built by a cross compiler, run in an
-// emulator, and compared with the interpreter; and whole programs compiled for them (--isa aarch64),
-// compared with the reference. Skipped without cross compilers (tool/deps cross).
+// Kernels in language c for other CPU architectures, ARM of 64 and of 32 bits, x86 of 32 bits: built by a cross compiler, run
+// in an emulator (or by this processor, which has instructions that the emulator lacks), and compared with the interpreter; and whole
+// programs compiled for them (--isa aarch64), compared with the reference. Skipped without cross compilers (tool/deps cross).
 #include "art/art.h"
 #include "lang_fixture.h"
 #include "quern.h"
 
-static const struct processor { const char *triple, *compiler, *emulator; } arm64 = {"aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "qemu-aarch64"},
-                                                                            arm32 = {"arm-linux-gnueabihf", "arm-linux-gnueabihf-gcc", "qemu-arm"};
+static const struct processor {
+    const char *triple, *compiler, *emulator;
+} arm64 = {"aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "qemu-aarch64"}, arm32 = {"arm-linux-gnueabihf", "arm-linux-gnueabihf-gcc", "qemu-arm"},
+  x86 = {"i686-linux-gnu", "i686-linux-gnu-gcc", "qemu-i386"};
 
 /* What is emulated has everything, SVE's registers in the length of the code. */
 static const char *cpu_of(struct isa isa)
@@ -19,13 +21,47 @@ static const char *cpu_of(struct isa isa)
     return isa_contains(isa, sve256) ? "max,sve256=on" : "max";
 }
 
-static const struct processor *processor_of(enum isa_family family) { return family == ISA_ARMV7 ? &arm32 : &arm64; }
+static const struct processor *processor_of(enum isa_family family) { return family == ISA_X86 ? &x86 : family == ISA_ARMV7 ? &arm32 : &arm64; }
+
+/* The emulator of x86 ends at AVX2. */
+static bool is_emulated(struct isa isa)
+{
+    struct isa avx512;
+    struct err e = {0};
+    assert_true(isa_parse(&avx512, S("i686+avx512f"), &e));
+    return !isa_contains(isa, avx512);
+}
+
+/* Whether this processor has all of an instruction set of 32 bits in 64 bits, too. */
+static bool is_here(struct isa isa)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    struct str name, extensions;
+    struct err e = {0};
+    isa_print_all(&b, isa);
+    str_cut(buf_view(&b), ' ', &name, &extensions);
+    bool ok = isa_check(str_fmt(&a, "x86-64 %.*s", STR_ARG(extensions)), isa_here(), &e);
+    buf_release(&b);
+    arena_release(&a);
+    return ok;
+}
 
 /* Output of the process only. */
 static bool run_process(const char *const *argv, struct buf *out)
 {
     struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = 300, .out = out});
     return s.how == OS_EXITED && s.code == 0;
+}
+
+/* Runs a program for an instruction set, where libraries are needed with those of its processor; the path of a file may follow. */
+static bool run_foreign(struct arena *a, struct isa isa, const char *program, const char *file, struct buf *out)
+{
+    const struct processor *to = processor_of(isa.family);
+    const char *root = str_fmt(a, "/usr/%s", to->triple).p, *library = str_fmt(a, "%s/lib", root).p;
+    const char *const emulated[] = {to->emulator, "-cpu", cpu_of(isa), "-L", root, program, file, NULL};
+    const char *const here[] = {str_fmt(a, "%s/ld-linux.so.2", library).p, "--library-path", library, program, file, NULL};
+    return run_process(is_emulated(isa) ? emulated : here, out);
 }
 
 static bool is_there(const char *name)
@@ -61,6 +97,23 @@ static void write_file(const char *path, struct str content)
     if (!os_write(path, content.p, content.n, &e)) fail_msg("%s", e.msg);
 }
 
+static void build_static(struct run *r, const struct caps *c, const char *source, const char *binary)
+{
+    enum { MAX_OPTIONS = 96 };
+    struct buf isa = {0}, said = {0};
+    struct str rest, word;
+    const char *argv[MAX_OPTIONS] = {processor_of(c->isa.family)->compiler, "-O2", "-std=gnu11", "-w", "-ffp-contract=off", source, "-o", binary, "-lm"};
+    u32 n = 9;
+    isa_options(&isa, c->isa);
+    for (rest = buf_view(&isa); rest.n && n < MAX_OPTIONS - 1;) {
+        str_cut(rest, ' ', &word, &rest);
+        argv[n++] = str_z(&r->arena, word);
+    }
+    assert_true(n > 9 && !rest.n);
+    if (!run_process(argv, &said)) fail_msg("%s: %.*s", source, STR_ARG(buf_view(&said)));
+    buf_release(&isa), buf_release(&said);
+}
+
 /* Runs the kernel on its arguments; results in out[]. true: it uses DOT or MMLA instructions. */
 static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
 {
@@ -77,18 +130,8 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
                *data = str_fmt(a, "%.*s/in", STR_ARG(dir)).p;
     write_file(source, buf_view(&program));
     write_file(data, buf_view(&in));
-    struct buf isa = {0};
-    isa_options(&isa, c->isa);
-    assert_true(str_starts(buf_view(&isa), S("-march=armv")));
-    const struct processor *to = processor_of(c->isa.family);
-    struct str march, more; /* at most two words */
-    str_cut(buf_view(&isa), ' ', &march, &more);
-    const char *const build[] = {to->compiler, "-O2", "-std=gnu11", "-w", "-static", "-ffp-contract=off", str_z(a, march), more.n ? str_z(a, more) : "-g0",
-                                 source, "-o", binary, "-lm", NULL};
-    buf_release(&isa);
-    if (!run_process(build, &result)) fail_msg("%.*s\n%.*s", (int)program.n, program.p, (int)result.n, result.p);
-    result.n = 0;
-    if (!run_process((const char *const[]){to->emulator, "-cpu", cpu_of(c->isa), binary, data, NULL}, &result) || result.n != in.n)
+    build_static(r, c, source, binary);
+    if (!run_foreign(a, c->isa, binary, data, &result) || result.n != in.n)
         fail_msg("the program fails: %.*s", (int)program.n, program.p);
     i64 at = 0;
     for (u32 i = 0; i < r->n_arg; i++) {
@@ -102,7 +145,7 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
     return has_dot;
 }
 
-static struct caps arm(const char *isa)
+static struct caps caps_of(const char *isa)
 {
     struct caps c = {.n_threads = 1};
     struct isa s;
@@ -201,7 +244,7 @@ static void need(const struct processor *p)
 static void test_arm32(void **state)
 {
     need(&arm32);
-    struct caps base = arm("armv7"), neon = arm("armv7+neon"), fma = arm("armv7+neon-vfpv4");
+    struct caps base = caps_of("armv7"), neon = caps_of("armv7+neon"), fma = caps_of("armv7+neon-vfpv4");
     assert_true(!base.has_fma && !neon.has_fma && fma.has_fma);
     assert_int_equal(check_kernels(&base, random_kernel, 4000, 4), 0);
     check_kernels(&neon, random_kernel, 4100, 4);
@@ -209,10 +252,26 @@ static void test_arm32(void **state)
     check_kernels(&fma, dot_kernel, 4300, 4);
 }
 
+static void test_x86(void **state)
+{
+    need(&x86);
+    struct caps base = caps_of("i686"), avx2 = caps_of("i686+avx2+fma+f16c"), avx512 = caps_of("i686+avx512vl+avx512bw+avx512dq+avx512vnni");
+    assert_true(!base.has_fma && avx2.has_fma && avx512.vector_bytes == 64);
+    assert_int_equal(check_kernels(&base, random_kernel, 6000, 6), 0);
+    check_kernels(&base, half_kernel, 6050, 3);
+    check_kernels(&avx2, random_kernel, 6100, 6);
+    check_kernels(&avx2, dot_kernel, 6200, 6);
+    if (!is_here(avx512.isa)) print_message("without AVX-512, which neither this processor nor the emulator has\n");
+    else {
+        check_kernels(&avx512, random_kernel, 6300, 6);
+        assert_true(check_kernels(&avx512, dot_kernel, 6400, 6) > 1);
+    }
+}
+
 static void test_sve(void **state)
 {
     need(&arm64);
-    struct caps plain = arm("aarch64+sve256+dotprod"), all = arm("aarch64+sve256+dotprod+i8mm+bf16");
+    struct caps plain = caps_of("aarch64+sve256+dotprod"), all = caps_of("aarch64+sve256+dotprod+i8mm+bf16");
     assert_true(plain.vector_bytes == 32);
     check_kernels(&plain, random_kernel, 5000, 10);
     assert_true(check_kernels(&plain, dot_kernel, 5100, 10) > 3);
@@ -222,7 +281,7 @@ static void test_sve(void **state)
 static void test_arm(void **state)
 {
     need(&arm64);
-    struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16"), halves = arm("aarch64+fp16fml");
+    struct caps plain = caps_of("aarch64"), old = caps_of("aarch64+dotprod"), new = caps_of("aarch64+dotprod+i8mm+bf16"), halves = caps_of("aarch64+fp16fml");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);
     struct caps in_order = plain;
     in_order.in_order = true;
@@ -353,7 +412,7 @@ static void run_there(struct there *t, const float *x, i64 n, struct buf *out)
     const char *const build[] = {to->compiler, "-O1", "-std=gnu11", "-w", str_fmt(&t->a, "-DDIR=\"%.*s\"", STR_ARG(t->dir)).p, source, "-o", binary, "-ldl", NULL};
     if (!run_process(build, out)) fail_msg("%.*s\n%.*s", STR_ARG(buf_view(&t->text)), STR_ARG(buf_view(out)));
     out->n = 0;
-    if (!run_process((const char *const[]){to->emulator, "-cpu", cpu_of(t->isa), "-L", str_fmt(&t->a, "/usr/%s", to->triple).p, binary, NULL}, out))
+    if (!run_foreign(&t->a, t->isa, binary, NULL, out))
         fail_msg("the program fails: %.*s", STR_ARG(buf_view(out)));
 }
 
@@ -393,7 +452,7 @@ static void check_program(const char *isa, const char *net, bool has_usmmla)
     if (quern_program_save(p, path) || quern_tensor_new(q, QUERN_F32, 4, (int64_t[]){1, 3, 13, 11}, x, &in) || quern_model_eval(m, &in, 1, &want, 1))
         fail_msg("%s", quern_error(q));
     assert_true(os_read(&t.a, path, 1 << 24, &bytes, &e) && dnx_read(&t.p, &t.a, bytes, &e));
-    assert_true(isa_parse(&t.isa, t.p.isa, &e) && t.isa.family == arm(isa).isa.family);
+    assert_true(isa_parse(&t.isa, t.p.isa, &e) && t.isa.family == caps_of(isa).isa.family);
     enum { USMMLA = 0x4e80ac00 };
     if (has_instruction(&t.p, USMMLA) != has_usmmla) fail_msg("%s: %s usmmla", isa, has_usmmla ? "no" : "there is");
     run_there(&t, x, countof(x), &out);
@@ -425,6 +484,13 @@ programs32[] = {
     {"armv7", false, false},
     {"armv7+neon-vfpv4", false, false},
     {"armv7+neon", true, false},
+},
+programs_x86[] = {
+    {"i686", false, false},
+    {"i686+avx2+fma+f16c", false, false},
+    {"i686+sse4.2", true, false},
+    {"i686+avx2", true, false},
+    {"i686+avx512vl+avx512bw+avx512dq+avx512vnni", true, false},
 };
 
 static void check_programs(const struct program *x, u32 n)
@@ -432,7 +498,11 @@ static void check_programs(const struct program *x, u32 n)
     struct arena a = {0};
     struct buf bytes = {0};
     print_bytes_net(&bytes);
-    for (u32 i = 0; i < n; i++) check_program(x[i].isa, x[i].is_of_bytes ? str_z(&a, buf_view(&bytes)) : float_net, x[i].has_usmmla);
+    for (u32 i = 0; i < n; i++) {
+        struct isa isa = caps_of(x[i].isa).isa;
+        if (!is_emulated(isa) && !is_here(isa)) continue;
+        check_program(x[i].isa, x[i].is_of_bytes ? str_z(&a, buf_view(&bytes)) : float_net, x[i].has_usmmla);
+    }
     buf_release(&bytes);
     arena_release(&a);
 }
@@ -451,8 +521,17 @@ static void test_program32(void **state)
     check_programs(programs32, countof(programs32));
 }
 
+static void test_program_x86(void **state)
+{
+    if (isa_here().family == ISA_X86) skip_test("this processor is the one that is emulated");
+    need(&x86);
+    check_programs(programs_x86, countof(programs_x86));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm), cmocka_unit_test(test_program), cmocka_unit_test(test_sve), cmocka_unit_test(test_arm32), cmocka_unit_test(test_program32)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm),   cmocka_unit_test(test_program),   cmocka_unit_test(test_sve),
+                                       cmocka_unit_test(test_arm32), cmocka_unit_test(test_program32), cmocka_unit_test(test_x86),
+                                       cmocka_unit_test(test_program_x86)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

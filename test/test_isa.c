@@ -36,11 +36,13 @@ static bool prints(struct isa s, const char *text)
 
 static void test_text(void **state)
 {
-    static const char *const bad[] = {"", "native", "x86", "x86-64-v5", "x86-64+avx11", "aarch64+avx2", "x86-64-v3+neon", "-wrapper", "x86-64+-wrapper"};
+    static const char *const bad[] = {"", "native", "x86", "i686-v3", "i686+amx-tile", "i686 amx-bf16", "x86-64-v5", "x86-64+avx11", "aarch64+avx2", "x86-64-v3+neon", "-wrapper", "x86-64+-wrapper"};
     assert_true(prints(parsed("x86-64"), "x86-64"));
     assert_true(prints(parsed(" x86-64-v3 + gfni "), "x86-64-v3+gfni"));
     assert_true(prints(parsed("x86-64-v3 cx16 avx512vl avx512dq avx512cd avx512bw"), "x86-64-v4"));
     assert_true(prints(parsed("aarch64+sve2"), "aarch64+crc+lse+rdma+fp16+sve+sve2"));
+    assert_true(prints(parsed("i686+f16c"), "i686+sse3+ssse3+sse4.1+popcnt+sse4.2+avx+f16c"));
+    assert_false(isa_contains(parsed("x86-64-v4"), parsed("i686")) || isa_contains(parsed("i686+avx512vl"), parsed("x86-64")));
     assert_true(isa_contains(parsed("x86-64-v4"), parsed("x86-64-v3")) && isa_contains(parsed("x86-64-v3"), parsed("x86-64-v2")));
     assert_false(isa_contains(parsed("x86-64-v3"), parsed("x86-64-v4")) || isa_contains(parsed("x86-64-v4"), parsed("aarch64")));
     assert_true(isa_contains(parsed("x86-64+avx512bf16"), parsed("x86-64+avx2+fma+f16c")) && isa_contains(parsed("x86-64+xop"), parsed("x86-64+sse4a+fma4")));
@@ -54,13 +56,15 @@ static void test_text(void **state)
 }
 
 /* A processor by cpuid words: all ones with exceptions. */
-static struct isa of_words(u32 word, u64 without, u64 state)
+static struct isa of_words_in(enum isa_family family, u32 word, u64 without, u64 state)
 {
-    struct os_isa o = {.family = ISA_X86_64, .state = state};
+    struct os_isa o = {.family = family, .state = state};
     for (u32 i = 0; i < N_OS_ISA_WORDS; i++) o.word[i] = UINT32_MAX;
     o.word[word] &= ~without;
     return isa_of(&o);
 }
+
+static struct isa of_words(u32 word, u64 without, u64 state) { return of_words_in(ISA_X86_64, word, without, state); }
 
 static void test_processor(void **state)
 {
@@ -74,6 +78,11 @@ static void test_processor(void **state)
     /* An extension without its implied ones is absent. */
     assert_false(isa_contains(of_words(OS_ISA_1_ECX, 1 << 12, ~0ull), parsed("x86-64+avx512f"))); /* no fma */
     assert_true(isa_contains(of_words(OS_ISA_1_ECX, 1 << 12, ~0ull), parsed("x86-64+avx2")));
+    /* The same processor in a process of 32 bits. */
+    struct isa narrow = of_words_in(ISA_X86, 0, 0, ~0ull);
+    assert_true(isa_contains(narrow, parsed("i686+avx512vl+avx512vnni+avx512bf16+avxvnni+fma4+gfni")) && isa_count(narrow) + 5 == isa_count(all));
+    assert_true(isa_contains(of_words_in(ISA_X86, 0, 0, 0x6), parsed("i686+avx2+fma")));
+    assert_false(isa_contains(of_words_in(ISA_X86, 0, 0, 0x2), parsed("i686+avx")));
     struct os_isa arm = {.family = ISA_AARCH64, .word = {1 << 20 | 1 << 8 | 1 << 7 | 1 << 12, 1 << 13}};
     assert_true(isa_equal(isa_of(&arm), parsed("aarch64+dotprod+i8mm")));
     /* Code for one length of SVE's registers is wrong for any other; bit n: n times 16 bytes. */
@@ -118,6 +127,12 @@ static void test_check(void **state)
     runs("aarch64+sve", "aarch64+dotprod", "'sve'");
     runs("aarch64+sve256", "aarch64+sve", "'sve256'");
     runs("armv7", "aarch64", "'armv7'");
+    runs("i686+avx2+fma", "i686+avx512vl", NULL);
+    runs("i686+avx512vl", "i686+avx2", "'avx512f'");
+    runs("i686 amx-tile", "i686", "'amx-tile'");
+    runs("i686", "x86-64-v4", "is for processes of");
+    runs("x86-64", "i686", "is for processes of");
+    runs("i686", "aarch64", "of the kind 'i686'");
 }
 
 /* Macros of extensions; other macros enabled by the options are none of them. */
@@ -184,7 +199,8 @@ static bool check_compiler(const char *const compiler[3], struct isa s)
     bool is_there = st.how != OS_NOT_STARTED && !(st.how == OS_EXITED && st.code == 127);
     if (is_there && (st.how != OS_EXITED || st.code)) fail_msg("%s %.*s: %.*s", compiler[1], STR_ARG(buf_view(&options)), STR_ARG(buf_view(&said)));
     for (i64 i = 0; i < countof(macros) && is_there; i++) {
-        if (s.family != ISA_X86_64 && str_starts(str_of(macros[i].macro), S("__GCC_HAVE"))) continue; /* the base of others has them */
+        if (!isa_is_x86(s) && str_starts(str_of(macros[i].macro), S("__GCC_HAVE"))) continue; /* the base of others has them */
+        if (s.family == ISA_X86 && strcmp(macros[i].name, "sahf") == 0) continue;
         bool is_of_armv7 = strcmp(macros[i].name, "neon") == 0 || strcmp(macros[i].name, "neon-vfpv4") == 0;
         if (s.family == ISA_AARCH64 && is_of_armv7) continue; /* likewise */
         bool on = defines(buf_view(&said), macros[i].macro) || defines_old(buf_view(&said), macros[i].macro), listed = has_name(buf_view(&list), macros[i].name);
@@ -222,14 +238,16 @@ static void test_options(void **state)
 {
     static const char *const compilers[][3] = {{"x86-64", "gcc", "-w"}, {"x86-64", "clang", "-w"}, {"aarch64", "aarch64-linux-gnu-gcc", "-w"},
                                                {"aarch64", "clang", "--target=aarch64-linux-gnu"}, {"armv7", "arm-linux-gnueabihf-gcc", "-w"},
-                                               {"armv7", "clang", "--target=arm-linux-gnueabihf"}};
-    struct isa all = of_words(0, 0, ~0ull), here = isa_here();
+                                               {"armv7", "clang", "--target=arm-linux-gnueabihf"}, {"i686", "i686-linux-gnu-gcc", "-w"},
+                                               {"i686", "gcc", "-w"}, {"i686", "clang", "--target=i686-linux-gnu"}};
+    struct isa all = of_words(0, 0, ~0ull), narrow = of_words_in(ISA_X86, 0, 0, ~0ull), here = isa_here();
     u32 n = 0;
     for (i64 i = 0; i < countof(compilers); i++) {
         struct isa family = parsed(compilers[i][0]), most = parsed("aarch64+lse+fp16fml+rdma+dotprod+sve2+sve256+i8mm+bf16");
         if (family.family == ISA_X86_64) most = all;
         if (family.family == ISA_ARMV7) most = parsed("armv7+neon-vfpv4");
-        if (family.family == ISA_X86_64 && here.family != ISA_X86_64) continue; /* the compiler is for another one */
+        if (family.family == ISA_X86) most = narrow;
+        if (isa_is_x86(family) && strcmp(compilers[i][1], "gcc") == 0 && !isa_is_x86(here)) continue; /* the compiler is for another one */
         for (u64 seed = first_seed(0, 10); seed < last_seed(0, 10); seed++) {
             struct rng r = rng_seed(seed);
             n += check_compiler(compilers[i], random_set(&r, most));
@@ -278,6 +296,12 @@ static void test_limits(void **state)
     assert_true(caps_limit(&c, S("deterministic isa=x86-64-v4+amx-tile"), &changed, &e) && changed && !c.matrix[0]); /* nothing that multiplies */
     isa_limits(&c, parsed("x86-64-v3+amx-int8"));
     assert_true(!c.matrix[0]); /* vectors are shorter than rows of tiles */
+    isa_limits(&c, parsed("i686+avx512bw+avx512vl+avx512vnni"));
+    assert_true(c.vector_bytes == 64 && c.n_vector_regs == 8 && c.has_fma && strcmp(c.arch, "i686-avx512") == 0 && strstr(c.dot, "u8,i8,i32"));
+    assert_true(caps_limit(&c, S("isa=i686+avx2"), &changed, &e) && changed && c.vector_bytes == 32 && c.n_vector_regs == 8 && !c.has_fma);
+    assert_true(strcmp(c.dot, "i16,i16,i32 u8,i8,i16") == 0);
+    isa_limits(&c, parsed("i686"));
+    assert_true(c.vector_bytes == 16 && c.n_vector_regs == 8 && !c.has_fma && strcmp(c.arch, "i686-sse2") == 0 && !c.dot[0]);
     isa_limits(&c, parsed("x86-64-v2"));
     assert_true(c.vector_bytes == 16 && !c.has_fma);
     isa_limits(&c, parsed("aarch64+dotprod"));

@@ -720,7 +720,7 @@ void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRIN
 /* isa.c: CPU instruction sets: a family, and extensions of its base. Code
    is built exactly for such a set (language c), which a program records. */
 
-enum isa_family { ISA_NONE, ISA_X86_64, ISA_AARCH64, ISA_ARMV7, ISA_RISCV64, N_ISA_FAMILIES };
+enum isa_family { ISA_NONE, ISA_X86_64, ISA_AARCH64, ISA_ARMV7, ISA_RISCV64, ISA_X86, N_ISA_FAMILIES };
 struct isa {
     enum isa_family family;
     u64 has; /* extensions, bits of the family's table in isa.c, closed under implication */
@@ -732,6 +732,7 @@ void isa_print_all(struct buf *b, struct isa s);        /* every extension by na
 const char *isa_level(i64 k);                           /* names of levels; NULL: end of the list */
 bool isa_contains(struct isa s, struct isa part);
 bool isa_equal(struct isa s, struct isa t);
+bool isa_is_x86(struct isa s);                          /* of 32 or 64 bits */
 u32 isa_count(struct isa s);                            /* extensions */
 struct isa isa_for_code(struct isa s);                  /* without extensions that kernels are never built with */
 void isa_options(struct buf *b, struct isa s);          /* of gcc and clang */
@@ -745,14 +746,14 @@ struct isa isa_here(void);
 /* Whether `here` has all words of isa_print_all, which may be of a later version of this program. The error names the missing ones. */
 bool isa_check(struct str words, struct isa here, struct err *e);
 
-/* os_isa.c: the feature words of processor and system: on x86-64 registers after cpuid, elsewhere
+/* os_isa.c: the feature words of processor and system: on x86 registers after cpuid, elsewhere
    AT_HWCAP of the auxiliary vector. */
 enum { OS_ISA_1_ECX, OS_ISA_7_EBX, OS_ISA_7_ECX, OS_ISA_7_EDX, OS_ISA_7_1_EAX, OS_ISA_7_1_EDX, OS_ISA_EXT_ECX, N_OS_ISA_WORDS,
        OS_ISA_HWCAP = 0, OS_ISA_HWCAP2 };
 struct os_isa {
     enum isa_family family;
     u64 word[N_OS_ISA_WORDS];
-    u64 state; /* x86-64: XCR0, registers saved by the system; aarch64: bit n: SVE's registers have n times 16 bytes */
+    u64 state; /* x86: XCR0, registers saved by the system; aarch64: bit n: SVE's registers have n times 16 bytes */
 };
 void os_isa(struct os_isa *o);
 
@@ -797,7 +798,7 @@ struct caps {
     /* "x86_64-avx512", "aarch64-neon", "generic" ...: name of the architecture */
     char arch[64];
     u32 vector_bytes;    /* widest useful vector: 64 AVX-512, 32 AVX2, 16 SSE/NEON */
-    u32 n_vector_regs;   /* 32, 16 */
+    u32 n_vector_regs;   /* 32, 16, 8 */
     u32 n_threads;       /* processors */
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */

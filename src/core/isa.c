@@ -89,11 +89,15 @@ static const struct family {
     const char *name, *march;
     const struct extension *v;
     u32 n;
+    const char *lacks; /* names of v that it has not, NULL: none */
 } families[N_ISA_FAMILIES] = {
-    [ISA_X86_64] = {"x86-64", "-march=x86-64 -mtune=generic", x86_64, countof(x86_64)},
-    [ISA_AARCH64] = {"aarch64", "-march=armv8-a", aarch64, countof(aarch64)},
-    [ISA_ARMV7] = {"armv7", "-march=armv7-a -mfpu=vfpv3-d16", armv7, countof(armv7)},
-    [ISA_RISCV64] = {"riscv64", "-march=rv64gc", NULL, 0},
+    [ISA_X86_64] = {"x86-64", "-march=x86-64 -mtune=generic", x86_64, countof(x86_64), NULL},
+    [ISA_AARCH64] = {"aarch64", "-march=armv8-a", aarch64, countof(aarch64), NULL},
+    [ISA_ARMV7] = {"armv7", "-march=armv7-a -mfpu=vfpv3-d16", armv7, countof(armv7), NULL},
+    [ISA_RISCV64] = {"riscv64", "-march=rv64gc", NULL, 0, NULL},
+    /* Of 32 bits. SSE2 belongs to its base, for x87 would round to other precisions; MMX, which gcc moves vectors of eight bytes with, would
+       overwrite x87's registers, in which functions return floats. */
+    [ISA_X86] = {"i686", "-m32 -march=i686 -mtune=generic -msse2 -mfpmath=sse -mno-mmx", x86_64, countof(x86_64), "cx16 sahf amx-tile amx-int8 amx-bf16"},
 };
 
 /* Extensions that compilers and assemblers accept only with a later version of the architecture, the last one in a
@@ -111,6 +115,7 @@ static const struct { enum isa_family family; const char *extension, *march, *ha
 /* Options of their own; the extension's name is no compiler's if it has one instead. */
 static const struct { enum isa_family family; const char *extension, *option; bool instead; } options[] = {
     {ISA_X86_64, "avx512f", "-mprefer-vector-width=512", false},
+    {ISA_X86, "avx512f", "-mprefer-vector-width=512", false},
     {ISA_AARCH64, "sve256", "-msve-vector-bits=256", true},
 };
 
@@ -126,15 +131,27 @@ static const struct { const char *name; enum isa_family family; const char *word
     {"aarch64", ISA_AARCH64, ""},
     {"armv7", ISA_ARMV7, ""},
     {"riscv64", ISA_RISCV64, ""},
+    {"i686", ISA_X86, ""},
 };
 
 /* sets */
 
+static bool lacks(const struct family *f, struct str name)
+{
+    struct str rest = str_of(f->lacks), word;
+    while (rest.n) {
+        str_cut(rest, ' ', &word, &rest);
+        if (str_eq(word, name)) return true;
+    }
+    return false;
+}
+
+/* f->n: it has none of that name. */
 static u32 find_extension(const struct family *f, struct str name)
 {
     u32 i = 0;
     while (i < f->n && !str_is(name, f->v[i].name)) i++;
-    return i;
+    return lacks(f, name) ? f->n : i;
 }
 
 /* The extension with all that it implies. */
@@ -220,6 +237,7 @@ bool isa_parse(struct isa *s, struct str text, struct err *e)
 
 bool isa_contains(struct isa s, struct isa part) { return s.family == part.family && !(part.has & ~s.has); }
 bool isa_equal(struct isa s, struct isa t) { return s.family == t.family && s.has == t.has; }
+bool isa_is_x86(struct isa s) { return s.family == ISA_X86_64 || s.family == ISA_X86; }
 u32 isa_count(struct isa s) { return (u32)__builtin_popcountll(s.has); }
 
 static void put_names(struct buf *b, const struct family *f, u64 has, char sep)
@@ -278,7 +296,7 @@ void isa_options(struct buf *b, struct isa s)
     for (i64 i = 0; i < countof(options); i++)
         if (options[i].family == s.family && options[i].instead) named |= 1ull << find_extension(f, str_of(options[i].extension));
     for (u32 i = 0; i < f->n; i++)
-        if ((s.has & ~named) >> i & 1) buf_printf(b, "%s%s", s.family == ISA_X86_64 ? " -m" : "+", f->v[i].name);
+        if ((s.has & ~named) >> i & 1) buf_printf(b, "%s%s", isa_is_x86(s) ? " -m" : "+", f->v[i].name);
     for (i64 i = 0; i < countof(options); i++)
         if (options[i].family == s.family && has(s, options[i].extension)) buf_printf(b, " %s", options[i].option);
 }
@@ -307,19 +325,23 @@ static const struct {
     {ISA_ARMV7, "neon", "armv7-neon", 16, 16},
     {ISA_ARMV7, NULL, "armv7", 16, 16},
     {ISA_RISCV64, NULL, "riscv64", 16, 16},
+    {ISA_X86, "avx512vl", "i686-avx512", 64, 8},
+    {ISA_X86, "avx2", "i686-avx2", 32, 8},
+    {ISA_X86, "avx", "i686-avx", 32, 8},
+    {ISA_X86, NULL, "i686-sse2", 16, 8},
 };
 
-/* Sums of products of neighbours, for vectors of the arch's width. A processor of another kind is a row here,
+/* Sums of products of neighbours, for vectors of the arch's width, which is named by its end. A processor of another kind is a row here,
    its instruction a helper of language c. */
 static const struct {
     const char *arch, *extension, *dot;
     const char *unless; /* has better instructions of these types; NULL: none has */
 } dots[] = {
-    {"x86_64-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32", NULL},
-    {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32", NULL},
-    {"x86_64-avx512", "avx512bw", "i16,i16,i32 u8,i8,i16", "avx512vnni"}, /* a product and a sum: two instructions */
-    {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32", NULL},
-    {"x86_64-avx2", "avx2", "i16,i16,i32 u8,i8,i16", "avxvnni"},
+    {"-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32", NULL},
+    {"-avx512", "avx512bf16", "bf16,bf16,f32", NULL},
+    {"-avx512", "avx512bw", "i16,i16,i32 u8,i8,i16", "avx512vnni"}, /* a product and a sum: two instructions */
+    {"-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32", NULL},
+    {"-avx2", "avx2", "i16,i16,i32 u8,i8,i16", "avxvnni"},
     {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* u8,i8: with i8mm one instruction */
     {"aarch64-sve256", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* also narrow vectors, by NEON */
     {"aarch64-sve256", "bf16", "bf16,bf16,f32", NULL},
@@ -344,7 +366,7 @@ void isa_limits(struct caps *c, struct isa s)
 {
     struct buf list = {0}, matrix = {0};
     c->isa = isa_for_code(s);
-    c->has_fma = s.family == ISA_X86_64 ? has(c->isa, "fma") : s.family == ISA_ARMV7 ? has(c->isa, "neon-vfpv4") : s.family != ISA_NONE;
+    c->has_fma = isa_is_x86(s) ? has(c->isa, "fma") : s.family == ISA_ARMV7 ? has(c->isa, "neon-vfpv4") : s.family != ISA_NONE;
     set_text(c->arch, sizeof c->arch, S("generic"));
     c->vector_bytes = c->n_vector_regs = 16;
     for (i64 i = countof(vectors) - 1; i >= 0; i--) {
@@ -355,7 +377,7 @@ void isa_limits(struct caps *c, struct isa s)
     }
     for (i64 i = 0; i < countof(dots); i++) {
         bool is_better = !dots[i].unless || !has(c->isa, dots[i].unless);
-        if (str_is(str_of(c->arch), dots[i].arch) && has(c->isa, dots[i].extension) && is_better)
+        if (str_ends(str_of(c->arch), str_of(dots[i].arch)) && has(c->isa, dots[i].extension) && is_better)
             buf_printf(&list, "%s%s", list.n ? " " : "", dots[i].dot);
     }
     for (i64 i = 0; i < countof(matrices) && s.family == ISA_X86_64; i++)
@@ -372,8 +394,10 @@ struct isa isa_of(const struct os_isa *o)
     struct isa s = {.family = o->family};
     const struct family *f = &families[o->family];
     u64 said = 0;
-    for (u32 i = 0; i < f->n; i++)
-        if (o->word[f->v[i].word] >> f->v[i].bit & 1 && (o->state & f->v[i].state) == f->v[i].state) said |= 1ull << i;
+    for (u32 i = 0; i < f->n; i++) {
+        const struct extension *x = &f->v[i];
+        if (o->word[x->word] >> x->bit & 1 && (o->state & x->state) == x->state && !lacks(f, str_of(x->name))) said |= 1ull << i;
+    }
     for (u32 i = 0; i < f->n; i++) /* an emulator may omit an implied extension, which code would use */
         if (said >> i & 1 && !(closure(f, i) & ~said)) s.has |= 1ull << i;
     return s;
@@ -394,12 +418,27 @@ static bool needs_tiles(const struct family *f, u64 missing)
     return missing & tiles;
 }
 
+/* Whether processors with code of one run that of the other, too, in a process of its own. */
+static bool are_kin(enum isa_family a, enum isa_family b)
+{
+    static const enum isa_family kin[][2] = {{ISA_X86_64, ISA_X86}, {ISA_AARCH64, ISA_ARMV7}};
+    for (i64 i = 0; i < countof(kin); i++)
+        if ((kin[i][0] == a && kin[i][1] == b) || (kin[i][0] == b && kin[i][1] == a)) return true;
+    return false;
+}
+
 bool isa_check(struct str words, struct isa here, struct err *e)
 {
     struct buf lacks = {0};
     struct str name;
     cut_word(&words, &name);
     i64 k = find_level(name);
+    if (k < countof(levels) && are_kin(levels[k].family, here.family)) {
+        const i64 bits = 8 * (i64)sizeof(void *);
+        return err_set(e, ERR_UNSUPPORTED, "its code is for processes of %lld bits ('%s'), this one has %lld ('%s'); run it in such a process, or compile the network "
+                       "for this one (--isa native, or a list: --isa x86-64-v3,i686)", (long long)(96 - bits), families[levels[k].family].name,
+                       (long long)bits, families[here.family].name);
+    }
     if (k == countof(levels) || levels[k].family != here.family) {
         return err_set(e, ERR_UNSUPPORTED, "its code is for processors of the kind '%.*s', this one is %s; compile the network for it (--isa native, or a list: "
                        "--isa x86-64-v3,aarch64)", STR_ARG(name), here.family ? families[here.family].name : "unknown");

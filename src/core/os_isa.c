@@ -5,7 +5,11 @@
 // the auxiliary vector. Not from /proc/cpuinfo, which process emulators leave as on the host.
 #include "core/core.h"
 
-#if defined __x86_64__
+#if defined __x86_64__ || defined __i386__
+
+#if defined __i386__ && !defined __SSE2_MATH__
+#error "x87 rounds to other precisions than kernels: -msse2 -mfpmath=sse"
+#endif
 
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -29,10 +33,11 @@ static bool may_use_tiles(void)
 void os_isa(struct os_isa *o)
 {
     u32 a, b, c, d, most_7 = 0;
-    enum { OSXSAVE = 27, AMX_TILE = 24 };
+    enum { SSE2 = 26, OSXSAVE = 27, AMX_TILE = 24 };
     const u64 state_tile = 3 << 17;
-    *o = (struct os_isa){.family = ISA_X86_64};
+    *o = (struct os_isa){.family = sizeof(void *) == 8 ? ISA_X86_64 : ISA_NONE};
     if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+    if (sizeof(void *) == 4 && d >> SSE2 & 1) o->family = ISA_X86; /* without it the processor is of no kind that there is code for */
     o->word[OS_ISA_1_ECX] = c;
     if (c >> OSXSAVE & 1) o->state = saved_registers();
     if (__get_cpuid_count(7, 0, &most_7, &b, &c, &d)) {

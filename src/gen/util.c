@@ -84,7 +84,7 @@ static double output_bytes(const struct graph *g, const i64 *var)
 
 bool gen_may_nt(const struct graph *g, const struct caps *c, i64 run)
 {
-    bool has_stores = c->isa.family == ISA_NONE || c->isa.family == ISA_X86_64; /* language c has such stores for these */
+    bool has_stores = c->isa.family == ISA_NONE || isa_is_x86(c->isa); /* language c has such stores for these */
     return has_stores && run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
 }
 

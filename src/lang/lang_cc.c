@@ -42,6 +42,7 @@ static const struct { enum isa_family family; const char *variable, *triple, *pa
     {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu", false},
     {ISA_ARMV7, "QUERN_CC_ARMV7", "arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf", true},
     {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu", false},
+    {ISA_X86, "QUERN_CC_I686", "i686-linux-gnu", "gcc-i686-linux-gnu", true},
 };
 
 /* The user's command; its options are appended after ours. */
@@ -76,6 +77,12 @@ static bool add_clang(struct command *c, struct arena *a, const char *triple)
     return true;
 }
 
+/* gcc of x86-64 has the option -m32, which is among those of the instruction set, and with Debian's gcc-multilib the libraries for it. */
+static bool has_multilib(struct arena *a)
+{
+    return isa_here().family == ISA_X86_64 && lang_tool_in_path(a, "gcc") && os_exists("/usr/lib32/libm.so");
+}
+
 static bool add_cross(struct command *c, struct arena *a, enum isa_family family, struct err *e)
 {
     i64 i = 0;
@@ -84,6 +91,7 @@ static bool add_cross(struct command *c, struct arena *a, enum isa_family family
     if (c->n > c->compiler) return true;
     const char *gcc = str_fmt(a, "%s-gcc", cross[i].triple).p;
     if (lang_tool_in_path(a, gcc)) add_word(c, gcc);
+    else if (family == ISA_X86 && has_multilib(a)) add_word(c, "gcc");
     else if (cross[i].needs_libgcc)
         return err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s), or set %s", gcc, cross[i].package, cross[i].variable);
     else if (!add_clang(c, a, cross[i].triple))

@@ -50,15 +50,17 @@ static void put_call(struct buf *b, const struct plan *p, u32 i)
 }
 
 /* The kinds of code in an artifact, and their consequences for users. */
-enum code_kind { CODE_X86_64, CODE_AARCH64, CODE_NATIVE, CODE_CUBIN, CODE_PTX, CODE_HIP, CODE_SPIRV, CODE_TEXT, CODE_KIR, CODE_OTHER, N_CODE_KINDS };
+enum code_kind { CODE_X86_64, CODE_X86, CODE_AARCH64, CODE_ARM, CODE_NATIVE, CODE_CUBIN, CODE_PTX, CODE_HIP, CODE_SPIRV, CODE_TEXT, CODE_KIR, CODE_OTHER, N_CODE_KINDS };
 
 static enum code_kind kind_of_elf(struct str code)
 {
-    enum { MACHINE = 18, X86_64 = 62, AARCH64 = 183, CUDA = 190, AMDGPU = 224 };
+    enum { MACHINE = 18, X86 = 3, ARM = 40, X86_64 = 62, AARCH64 = 183, CUDA = 190, AMDGPU = 224 };
     if (code.n < MACHINE + 2) return CODE_NATIVE;
     switch ((u8)code.p[MACHINE] | (u8)code.p[MACHINE + 1] << 8) {
     case X86_64: return CODE_X86_64;
+    case X86: return CODE_X86;
     case AARCH64: return CODE_AARCH64;
+    case ARM: return CODE_ARM;
     case CUDA: return CODE_CUBIN;
     case AMDGPU: return CODE_HIP;
     default: return CODE_NATIVE;
@@ -90,7 +92,8 @@ static void count_code(const struct plan *p, i64 n[N_CODE_KINDS], i64 bytes[N_CO
 static void put_code(struct buf *b, const struct plan *p)
 {
     static const char *const name[N_CODE_KINDS] = {
-        "native x86-64: runs with the user's rights", "native aarch64: runs with the user's rights", "native: runs with the user's rights",
+        "native x86-64: runs with the user's rights", "native x86 of 32 bits: runs with the user's rights",
+        "native aarch64: runs with the user's rights", "native ARM of 32 bits: runs with the user's rights", "native: runs with the user's rights",
         "native NVIDIA (cubin): runs on the GPU", "PTX: compiled by the driver, runs on the GPU", "native AMD (HIP code object): runs on the GPU",
         "SPIR-V: compiled by the driver, runs on the GPU", "OpenCL C: compiled by the driver, runs on its device",
         "kernel IR: interpreted", "of a language not known here",
