@@ -320,7 +320,7 @@ static void net_close(struct net *t)
 }
 
 /* Inputs for sizes var[], signed and random. */
-static struct tensor *net_inputs(struct net *t, struct arena *a, const i64 *var)
+__attribute__((unused)) static struct tensor *net_inputs(struct net *t, struct arena *a, const i64 *var)
 {
     struct tensor *in = arena_array(a, struct tensor, t->g.input.n);
     for (u32 k = 0; k < t->g.input.n; k++) {

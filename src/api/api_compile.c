@@ -130,6 +130,36 @@ static bool choose(const struct making *want, const struct api_target *t, struct
            plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->model->var, want->a, e);
 }
 
+static bool keep_texts(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
+{
+    for (u32 k = 0; k < n; k++) out[k] = text[k];
+    return true;
+}
+
+bool api_program_text(quern_model *m, const struct lang *l, const struct caps *c, struct plan *p, struct arena *a, struct err *e)
+{
+    struct arena work = {0};
+    struct plan_choice x;
+    struct cache cache;
+    struct api_target t = {.lang = l, .caps = *c};
+    struct dumper dumper = {m->q, l};
+    cache_open(&cache, "kernels", &work, &m->q->log);
+    struct plan_env env = {.lang = l,
+                           .caps = c,
+                           .device = "",
+                           .model = m->model->name,
+                           .outer = &m->model->graph,
+                           .in_layout = layout_names(m, 0, m->model->graph.input.n, &work),
+                           .out_layout = layout_names(m, m->model->graph.input.n, m->model->graph.output.n, &work),
+                           .build = keep_texts,
+                           .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
+                           .user = &dumper};
+    const struct prove_env prove = {.caps = c, .var = m->model->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
+    bool ok = api_choose(&x, m, NULL, &t, (struct cover_opts){0}, &work, e) && plan_make_verified(p, &x, &env, &prove, m->model->var, a, e);
+    arena_release(&work);
+    return ok;
+}
+
 /* A cached program, or a new one. */
 static bool compile_one(const struct making *g, const struct quern_compile_opts *o, quern_program *p, struct err *e)
 {

@@ -57,6 +57,97 @@ static bool open_files(quern *q, struct exports *x, const char *const *file, int
     return true;
 }
 
+/* A network for exporters that take programs: made for their target, with results to test it by. */
+
+enum { MAX_SAMPLES = 16, MAX_VALUES = 64 };
+
+struct samples {
+    struct export_sample v[MAX_SAMPLES];
+    quern_tensor *in[MAX_SAMPLES][MAX_VALUES], *out[MAX_SAMPLES][MAX_VALUES];
+    u32 n;
+};
+
+static void samples_release(struct samples *s)
+{
+    for (u32 i = 0; i < MAX_SAMPLES; i++)
+        for (u32 k = 0; k < MAX_VALUES; k++) quern_tensor_free(s->in[i][k]), quern_tensor_free(s->out[i][k]);
+}
+
+static bool sample_make(struct samples *s, u32 i, quern_model *m, struct arena *a)
+{
+    u32 n_out = m->model->graph.output.n;
+    struct export_sample *x = &s->v[i];
+    int n_in = 0;
+    if (quern_model_random_inputs(m, NULL, i + 1, s->in[i], MAX_VALUES, &n_in) || quern_model_eval(m, s->in[i], n_in, s->out[i], (int)n_out)) return false;
+    *x = (struct export_sample){arena_array(a, const struct tensor *, n_in + 1), arena_array(a, const struct tensor *, n_out + 1),
+                                arena_array(a, double, n_out + 1), arena_array(a, double, n_out + 1)};
+    for (int k = 0; k < n_in; k++) x->in[k] = &s->in[i][k]->t;
+    for (u32 k = 0; k < n_out; k++) x->out[k] = &s->out[i][k]->t;
+    return api_tolerances(m, s->in[i], s->out[i], i + 1, x->rtol, x->atol, &m->q->err);
+}
+
+static bool samples_make(struct samples *s, quern_model *m, const struct export_job *j, struct arena *a)
+{
+    const char *text = export_option(j, "samples");
+    i64 n = 1;
+    if (text && (!str_to_i64(str_of(text), &n) || n < 1 || n > MAX_SAMPLES))
+        return err_set(&m->q->err, ERR_USAGE, "--samples %s: a number from 1 to %d", text, MAX_SAMPLES);
+    if (m->model->graph.input.n > MAX_VALUES || m->model->graph.output.n > MAX_VALUES)
+        return err_set(&m->q->err, ERR_UNSUPPORTED, "more than %d inputs or outputs", MAX_VALUES);
+    for (s->n = 0; s->n < n; s->n++)
+        if (!sample_make(s, s->n, m, a)) return false;
+    return true;
+}
+
+/* All sizes of inputs are fixed. */
+static bool sizes_are_known(const struct model *m, struct err *e)
+{
+    for (u32 k = 0; k < m->graph.input.n; k++) {
+        const struct value *v = graph_value(&m->graph, m->graph.input.v[k]);
+        for (u32 d = 0; d < v->shape.rank; d++) {
+            struct buf b = {0};
+            if (sym_is_const(&m->sym, v->shape.dim[d], NULL)) continue;
+            sym_print(&b, &m->sym, v->shape.dim[d]);
+            err_set(e, ERR_USAGE, "axis %u of input '%.*s' is %.*s, but the program has fixed sizes: fix it (--assume NAME=SIZE)", d, STR_ARG(v->name),
+                    STR_ARG(buf_view(&b)));
+            buf_release(&b);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool export_program(quern_model *m, const struct exporter *to, struct export_job *j, struct arena *a, struct err *e)
+{
+    struct export_target t = {0};
+    struct samples *s = arena_new(a, struct samples);
+    struct plan *p = arena_new(a, struct plan);
+    const struct plan *list[1] = {p};
+    bool ok = to->target(j, &t, e) && sizes_are_known(m->model, e) && samples_make(s, m, j, a) && api_program_text(m, t.lang, &t.caps, p, a, e);
+    j->plan = list, j->n_plan = 1, j->sample = s->v, j->n_sample = s->n;
+    ok = ok && to->write(j, e);
+    samples_release(s);
+    return ok;
+}
+
+static bool export_model(quern_model *m, const struct exporter *to, struct export_job *j, struct err *e)
+{
+    struct arena a = {0};
+    j->graph = &m->model->graph;
+    bool ok = to->target ? export_program(m, to, j, &a, e) : to->write(j, e);
+    arena_release(&a);
+    return ok;
+}
+
+quern_status quern_model_export(quern_model *m, const char *path, const struct quern_export_opts *o)
+{
+    if (!m || !api_given(m->q, "o", o)) return QUERN_USAGE;
+    struct err *e = api_begin(m->q);
+    const struct exporter *to = find_exporter(o->to, e);
+    struct export_job j = {.path = path, .log = &m->q->log, .option = o->option};
+    return api_end(m->q, to && export_model(m, to, &j, e));
+}
+
 quern_status quern_export(quern *q, const char *const *file, int n_files, const char *path,
                           const struct quern_export_opts *o)
 {
@@ -71,9 +162,8 @@ quern_status quern_export(quern *q, const char *const *file, int n_files, const 
                            .plan = x.list,
                            .n_plan = x.n_plan,
                            .log = &q->log,
-                           .option = o->option,
-                           .graph = x.model ? &x.model->model->graph : NULL};
-    ok = ok && to->write(&j, e);
+                           .option = o->option};
+    ok = ok && (x.model ? export_model(x.model, to, &j, e) : to->write(&j, e));
     quern_model_close(x.model);
     for (u32 k = 0; k < x.n_plan; k++) os_unmap(&x.map[k]);
     arena_release(&x.arena);

@@ -119,12 +119,19 @@ bool api_job_ask(struct api_job *j, quern *q, struct err *e); /* opens its targe
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);
 struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);
 
+/* api_verify.c: per output, how far it may be from the reference's result for these inputs (tensor_compare). Sizes are those that the model is
+   optimised for; at most 64 outputs. */
+bool api_tolerances(quern_model *m, quern_tensor *const *in, quern_tensor *const *want, uint64_t seed, double *rtol, double *atol, struct err *e);
+
 /* api_compile.c: the input of plan/, in the arena. known: the database for costs, may be NULL. */
 struct plan_target api_plan_target(const struct api_target *t, struct db *known);
 bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
 /* in_files: the program will not run in this process, and each of its kernels has a binary of its own. Closed also after a failure. */
 bool api_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, bool in_files, quern_program *p, struct err *e);
+/* A program of the model's network in a language whose binaries are its texts, for limits of a target that is only described. In the arena a, with each
+   kernel verified. */
+bool api_program_text(quern_model *m, const struct lang *l, const struct caps *c, struct plan *p, struct arena *a, struct err *e);
 void api_dump(quern *q, const char *stage, struct str text); /* if the options request it */
 bool api_wants_dump(const quern *q, const char *stage);
 

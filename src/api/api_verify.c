@@ -42,19 +42,27 @@ struct verified { /* a run of a program */
     double spread[64];  /* per output, by values that are rounded either way */
 };
 
+/* How far output k of the model may be from the reference. Returns the type that it is computed in. */
+static enum dtype tolerance(const struct verified *v, u32 k, const struct tensor *want, double *rtol, double *atol)
+{
+    const struct model *m = v->m->model;
+    enum dtype asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
+    bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
+    const struct numerics n = network_numerics(v->primitives, want->dtype, v->var);
+    network_tolerance(&n, rtol, atol);
+    /* values halfway between integers may round either way */
+    *atol = is_rounded ? 1 : dtype_is_small(n.type) ? *atol : *atol * tensor_largest(want);
+    if (dtype_is_int(want->dtype) && v->spread[k] > 0) *atol = fmax(*atol, 1);
+    *atol += v->spread[k];
+    return n.type;
+}
+
 /* Compares output k of the model with the reference. */
 static bool check_result(const struct verified *v, u32 k, const struct tensor *got, const struct tensor *want, struct quern_check *c)
 {
     double rtol, atol;
-    const struct model *m = v->m->model;
-    enum dtype asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
-    bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
-    const struct numerics n = network_numerics(v->primitives, got->dtype, v->var);
-    network_tolerance(&n, &rtol, &atol);
-    /* values halfway between integers may round either way */
-    atol = is_rounded ? 1 : dtype_is_small(n.type) ? atol : atol * tensor_largest(want);
-    if (dtype_is_int(got->dtype) && v->spread[k] > 0) atol = fmax(atol, 1);
-    return compare(c, got, want, n.type, rtol, atol + v->spread[k], &v->m->q->err);
+    enum dtype type = tolerance(v, k, want, &rtol, &atol);
+    return compare(c, got, want, type, rtol, atol, &v->m->q->err);
 }
 
 static bool find_spread(struct verified *v, quern_tensor *const *in, quern_tensor *const *want, u64 seed)
@@ -69,6 +77,15 @@ static bool find_spread(struct verified *v, quern_tensor *const *in, quern_tenso
     bool ok = network_rounding(&r, v->spread, &v->m->q->err);
     arena_release(&a);
     return ok;
+}
+
+bool api_tolerances(quern_model *m, quern_tensor *const *in, quern_tensor *const *want, uint64_t seed, double *rtol, double *atol, struct err *e)
+{
+    struct verified v = {.m = m, .var = m->model->var, .primitives = model_lowered(m->model, NULL, e)};
+    assert(m->model->graph.output.n <= countof(v.spread));
+    if (!v.primitives || !find_spread(&v, in, want, seed)) return false;
+    for (u32 k = 0; k < m->model->graph.output.n; k++) tolerance(&v, k, &want[k]->t, &rtol[k], &atol[k]);
+    return true;
 }
 
 quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,

@@ -22,6 +22,7 @@ enum plan_buf_kind {
 struct plan_buf {
     enum plan_buf_kind kind;
     struct str name;     /* of the value, for reports and profiles */
+    enum dtype dtype;    /* of its elements; DT_NONE: unknown, as in files and of scratch memory */
     sym size;            /* bytes */
     u32 first, last;     /* first and last dispatch that use it, inclusive */
     const void *data;    /* PB_CONST: content (arena or mapped file), 64-byte aligned in a file */

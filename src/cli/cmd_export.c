@@ -9,9 +9,14 @@
 #include <string.h>
 
 static const struct opt options[] = {
-    OPT_OUTPUT("PATH", "file (onnx), or folder that the module's folder is created in (vkdt)"),
-    {"to", 0, OPT_TEXT, "FORM", "target format: onnx or vkdt"},
+    OPT_OUTPUT("PATH", "file (onnx), folder that the module's folder is created in (vkdt), or folder of the sources (c)"),
+    {"to", 0, OPT_TEXT, "FORM", "target format: onnx, vkdt or c"},
     {"opset", 0, OPT_TEXT, "N", "onnx: opset of the model, 13 to 18, in operators of ONNX's own domain alone"},
+    {"isa", 0, OPT_TEXT, "ISA", "c: generic (default), armv7e-m, cortex-m55, rv32imac, x86-64 or aarch64"},
+    {"prefix", 0, OPT_TEXT, "NAME", "c: of files and identifiers (default: net)"},
+    {"weights", 0, OPT_TEXT, "FILE", "c: weights as a file in the folder, passed to the program, instead of arrays"},
+    {"threads", 0, OPT_COUNT, "N", "c: the program calls its kernels through a function of the caller, for at most N threads (default: 1, none)"},
+    {"samples", 0, OPT_COUNT, "N", "c: inputs with known results in the test, 1 to 16 (default: 1)"},
     {"module-name", 0, OPT_TEXT, "NAME", "vkdt: name of the module, at most 8 characters"},
     {"suffix", 0, OPT_TEXT, "WORD", "vkdt: distinguishes several programs of one module; repeatable"},
     {"preprocessing", 0, OPT_TEXT, "FILE.comp",
@@ -23,6 +28,7 @@ static const struct opt options[] = {
     {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: working folder of vkdt, relative to which the weights are found"},
     {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: create missing folders"},
     OPT_SIGNATURE,
+    OPT_INTERFACE,
     OPT_END,
 };
 
@@ -47,6 +53,15 @@ static char **form_options(const struct cli *c)
     return list;
 }
 
+static quern_status export_model(struct cli *c, const char *path, const struct quern_export_opts *o)
+{
+    quern_model *m;
+    quern_status s = open_model(c, c->arg[0], &m);
+    if (!s) s = quern_model_export(m, path, o);
+    quern_model_close(m);
+    return s;
+}
+
 static int run(struct cli *c)
 {
     struct quern_export_opts o = QUERN_OPTS(quern_export_opts);
@@ -54,7 +69,9 @@ static int run(struct cli *c)
     if (!o.to) return usage_error(c, "--to is missing");
     char **list = form_options(c);
     o.option = (const char *const *)list;
-    int code = fail(c, quern_export(c->q, c->arg, c->n_args, opts_text(c, "output"), &o));
+    const char *path = opts_text(c, "output");
+    bool is_model = c->n_args == 1 && !is_dnx(c->arg[0]);
+    int code = fail(c, is_model ? export_model(c, path, &o) : quern_export(c->q, c->arg, c->n_args, path, &o));
     for (char **p = list; p && *p; p++) free(*p);
     free(list);
     return code;

@@ -8,6 +8,7 @@
 #include "ir/ir.h"
 
 struct plan;
+struct lang;
 
 struct export_job {
     const struct graph *graph;       /* the network; NULL: only plans are available */
@@ -16,11 +17,27 @@ struct export_job {
     const char *path;                /* file or folder to write, depending on the exporter */
     const char *const *option;       /* "name=value", ended by NULL: options of the exporter */
     const struct log *log;           /* NULL: silent */
+    const struct export_sample *sample; /* of exporters with a target: inputs and what the network makes of them */
+    u32 n_sample;
+};
+
+/* What the reference evaluator computes, to test exported code with. */
+struct export_sample {
+    const struct tensor **in, **out;  /* per input and output of the program */
+    double *rtol, *atol;              /* per output: tolerance, see tensor_compare */
+};
+
+/* What programs are made for that an exporter takes, where it takes networks. */
+struct export_target {
+    struct caps caps;
+    const struct lang *lang;
 };
 
 struct exporter {
     const char *name;          /* "onnx": the name for --to */
     const char *summary;       /* one-line summary */
+    /* Optional: the target of the options. Of a network the caller then makes one program for it, with samples. */
+    bool (*target)(const struct export_job *j, struct export_target *t, struct err *e);
     bool (*write)(const struct export_job *j, struct err *e);
 };
 

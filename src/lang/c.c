@@ -32,22 +32,11 @@ struct access {       /* one decomposed LOAD or STORE */
     struct str n; /* valid lanes; empty: all */
 };
 
-static struct str array_name(struct text *t, kval v)
-{
-    const struct kir_ins *x = kir_at(t->k, v);
-    if (x->op == KI_BUF) {
-        t->buf_used[x->imm.i] = true;
-        return text_fmt(t, "b_%.*s", STR_ARG(t->k->buf.v[x->imm.i].name));
-    }
-    assert(x->op == KI_ALLOC);
-    return text_fmt(t, "%c%u", "rwst"[x->aux], v);
-}
-
 static struct access access_of(struct text *t, kval array, kval index, kval n)
 {
     const struct kir_ins *x = kir_at(t->k, array);
     i64 count = 0;
-    struct access a = {.array = array_name(t, array),
+    struct access a = {.array = text_array_name(t, array),
                        .unit = x->lanes ? x->lanes : 1,
                        .lanes = kir_lanes(t->k, index),
                        .index = kir_at(t->k, index)};
@@ -180,7 +169,7 @@ static void store(struct text *t, kval v)
 static void prefetch(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    struct str array = array_name(t, x->a), at = text_value(t, x->b);
+    struct str array = text_array_name(t, x->a), at = text_value(t, x->b);
     text_line(t, "__builtin_prefetch(%.*s + %.*s%s);", STR_ARG(array), STR_ARG(at), x->aux == KC_SECOND ? ", 0, 2" : "");
 }
 
@@ -325,7 +314,7 @@ static void alloc(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (is_scratch(t, x) || x->aux == KS_TEMP) return;
-    struct str type = element_type(t, x), name = array_name(t, v);
+    struct str type = element_type(t, x), name = text_array_name(t, v);
     i64 n = 0;
     if (!kir_is_const(t->k, x->a, &n) || n < 0 || n > 1 << 16) {
         err_set(t->err, ERR_UNSUPPORTED, "array of registers too large in kernel '%.*s'",
@@ -360,7 +349,7 @@ static void declare_arrays(struct text *t, kval from, kval to)
     for (kval v = 1; v < t->k->ins.n; v++) {
         const struct kir_ins *x = kir_at(t->k, v);
         if (x->op != KI_ALLOC || (!is_scratch(t, x) && x->aux != KS_TEMP)) continue;
-        struct str type = element_type(t, x), name = array_name(t, v);
+        struct str type = element_type(t, x), name = text_array_name(t, v);
         const char *unaligned = x->lanes > 1 ? "_u" : "";
         /* other threads of the workgroup write to it, too */
         const char *restricted = has_workgroup(t) && x->aux != KS_WORK ? "" : "restrict ";
@@ -522,7 +511,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     t->out = &arrays;
     declare_arrays(t, open, end);
     t->out = &body;
-    c_tile_open(t, open, end, array_name);
+    c_tile_open(t, open, end, text_array_name);
     grid_body(t, open);
     if (c_tile_in_use(t)) text_line(t, "_tile_release();");
     /* Non-temporal stores are not ordered with others: they are completed

@@ -26,7 +26,7 @@ static struct str take_piece(struct str *rest)
     return str_sub(all, 0, all.n - rest->n);
 }
 
-static bool is_repeatable(struct str piece) { return piece.p[0] == '\n' || piece.p[0] == '#'; }
+static bool is_repeatable(struct str piece) { return piece.p[0] == '\n' || (piece.p[0] == '#' && !str_starts(piece, S("#include"))); }
 
 void c_join(struct buf *out, const struct str *text, u32 n)
 {

@@ -225,6 +225,17 @@ struct str text_param_note(struct text *t, u32 param)
     return s;
 }
 
+struct str text_array_name(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->op == KI_BUF) {
+        t->buf_used[x->imm.i] = true;
+        return text_fmt(t, "b_%.*s", STR_ARG(t->k->buf.v[x->imm.i].name));
+    }
+    assert(x->op == KI_ALLOC);
+    return text_fmt(t, "%c%u", "rwst"[x->aux], v);
+}
+
 /* Types and helpers. */
 
 static bool text_first_use(struct text *t, struct str name)

@@ -110,6 +110,7 @@ struct str text_type(struct text *t, enum dtype d,
                      u32 lanes); /* defines it on first use; bool: the mask of bytes */
 struct str text_value_type(struct text *t, kval v);
 struct str text_name(struct text *t, kval v);  /* of a value; of its lane t->lane without vectors */
+struct str text_array_name(struct text *t, kval v); /* of a BUF, which is noted as used, or an ALLOC: "b_x", "w12" */
 enum dtype text_dtype(const struct text *t, kval v); /* type of v in the text: i64 may become the style's index */
 struct str text_mask(struct text *t, kval v,
                      u32 bytes);   /* a vector of bool with lanes of that many bytes */

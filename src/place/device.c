@@ -62,6 +62,7 @@ static bool is_here(const struct place_kind *k)
 {
     switch (isa_here().family) {
     case ISA_X86_64: return str_is(str_of(k->name), "X64");
+    case ISA_X86: return str_is(str_of(k->name), "X86");
     case ISA_AARCH64: return str_is(str_of(k->name), "ARM64");
     case ISA_ARMV7: return str_is(str_of(k->name), "ARM");
     case ISA_NONE:

@@ -85,7 +85,7 @@ static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind k
         return;
     }
     struct plan_buf *b = arr_push(m->a, &p->buf);
-    *b = (struct plan_buf){.kind = kind, .name = io.name, .first = UINT32_MAX};
+    *b = (struct plan_buf){.kind = kind, .name = io.name, .dtype = x->dtype, .first = UINT32_MAX};
     b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
     if (is_in) *(arr_push(m->a, &p->input)) = io;
     else *(arr_push(m->a, &p->output)) = io;
@@ -100,7 +100,7 @@ static struct plan_buf new_temp(struct maker *m, value_id v, enum layout l)
     struct plan *p = m->p;
     const struct shape room = value_room(x);
     sym count = to_plan(m, layout_count(m->c->g->sym, &room, l));
-    struct plan_buf b = {.kind = PB_TEMP, .name = str_dup(m->a, x->name), .first = UINT32_MAX};
+    struct plan_buf b = {.kind = PB_TEMP, .name = str_dup(m->a, x->name), .dtype = x->dtype, .first = UINT32_MAX};
     b.size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
     return b;
 }
@@ -177,7 +177,7 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){
-        .kind = PB_CONST, .name = str_dup(m->a, x->name), .data = t->data, .first = UINT32_MAX};
+        .kind = PB_CONST, .name = str_dup(m->a, x->name), .dtype = t->dtype, .data = t->data, .first = UINT32_MAX};
     b->data_size = tensor_bytes(t);
     b->size = sym_const(&p->sym, b->data_size);
     b->content = hash_bytes(b->data, b->data_size);

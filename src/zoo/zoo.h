@@ -135,6 +135,19 @@ bool zoo_deepgen(struct net *n, struct net_transformer *t, const struct zoo_deep
 struct zoo_llama { i64 vocabulary, tokens, batch; bool is_tied; /* the head is the table of tokens */ };
 bool zoo_llama(struct net *n, struct net_transformer *t, const struct zoo_llama *l);
 
+/* zoo_tiny.c: parts of MLPerf Tiny's networks */
+struct zoo_tiny_conv {
+    const char *name;
+    i64 in, out, kernel[2], stride;
+    i64 image[2];          /* rows and columns of the input, whose padding follows ("SAME") */
+    bool is_depthwise;
+    bool is_linear;        /* without ReLU */
+};
+value_id zoo_tiny_conv(struct net *n, value_id x, const struct zoo_tiny_conv *c);
+/* Depthwise, then 1 x 1. */
+value_id zoo_tiny_separable(struct net *n, value_id x, const char *name, const struct zoo_tiny_conv *c);
+value_id zoo_tiny_softmax(struct net *n, value_id x, i64 channels, i64 classes); /* mean over the picture, Gemm, Softmax */
+
 /* zoo_unet.c: the OIDN family, one table of channels each */
 struct unet_oidn {
     i64 ec1, ec2, ec3, ec4, ec5, dc4, dc3, dc2a, dc2b, dc1a, dc1b;
