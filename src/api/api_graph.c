@@ -58,6 +58,32 @@ static bool read_options(struct job *j, const struct quern_graph_opts *o, const 
            view_collapse_parse(&j->collapse, str_of(j->x.collapse ? j->x.collapse : "auto"), e);
 }
 
+/* Allocation. */
+
+static bool read_allocation(struct job *j, struct err *e)
+{
+    const char *path = j->x.allocation_file;
+    struct str text = str_of(j->x.allocation);
+    if (path && j->x.allocation) return err_set(e, ERR_USAGE, "an allocation as text, and one as a file");
+    if (path && !os_read(&j->a, path, MAX_ALLOCATION, &text, e)) return false;
+    if (place_allocation_parse(&j->allocation, &j->net, &j->devices, text, &j->a, e)) return true;
+    return path ? err_prefix(e, "'%s'", path) : false;
+}
+
+/* Sub-graphs that cannot be networks of their own have no frames; their devices are shown all the same. */
+static bool add_allocation(struct job *j, struct err *e)
+{
+    if (!j->x.allocation && !j->x.allocation_file) return true;
+    if (!read_allocation(j, e)) return false;
+    j->v.devices = &j->devices, j->v.allocation = &j->allocation;
+    if (place_split(&j->parts, &j->net, &j->allocation, &j->a, e)) j->v.parts = &j->parts;
+    else if (e->code == ERR_UNSUPPORTED) {
+        log_printf(&j->m->q->log, 1, "sub-graphs are not shown: %s", e->msg);
+        *e = (struct err){.stop = e->stop};
+    }
+    return !e->code;
+}
+
 /* Times. */
 
 static bool add_times(struct job *j, struct err *e)
@@ -100,6 +126,7 @@ static bool open_view(struct job *j, struct err *e)
     j->v.var = j->m->model->var, j->v.n_var = j->m->model->n_var;
     if ((j->db || j->collapse == COLLAPSE_FUSION) && !add_times(j, e)) return false;
     if (!add_sizes(j, e)) return false;
+    if (!add_allocation(j, e)) return false;
     view_init(&j->v, &j->a);
     const bool is_whole =
         str_is(j->form, "json") || str_is(j->form, "graphml") || str_is(j->form, "onnx");

@@ -5,15 +5,7 @@
 //
 // The colours are Paul Tol's "light" scheme, which is made for black text on it and distinct for
 // all kinds of colour vision. Further devices get lighter and darker ones.
-//
-// Of groups (view.groups) one box each is drawn, and only tensors that pass between them.
-// Parameters are drawn on request, for operators that are no group.
-//
-// Networks are long chains, pictures are not. Boxes are divided by their depth into columns, about
-// as many as make the picture as wide as a page. A tensor that boxes of another column read is
-// repeated there, with a dashed border, so no edge leaves its column, and every column starts at
-// the top. One that many boxes read is repeated beside each but the first.
-#include "view/view.h"
+#include "view/picture.h"
 
 #include <math.h>
 
@@ -23,19 +15,8 @@ struct writer {
     struct buf *b;
     const struct view *v;
     struct arena a;
-    u8 *is_read;  /* per tensor: a reader was met */
-    u32 *part;    /* per tensor: 1 + sub-graph that is all that it concerns; 0: none, or several */
-    u8 *is_shown; /* per tensor */
-    u32 *maker;   /* per tensor: 1 + operator; 0: none */
-    u32 n_columns;
-    u32 *column;  /* per box */
-    u32 *home;    /* per tensor: its column */
-    u16 *repeats; /* per tensor: bits of other columns that it is repeated in */
-    u32 *first; /* per tensor that is repeated beside each box: 1 + the first box that reads it; 0:
-                   it is not */
+    struct picture p;
 };
-
-enum { MANY_STEPS = 16, MOST_COLUMNS = 12, MANY_READERS = 5 };
 
 /* Text. */
 
@@ -199,11 +180,6 @@ static void put_group_amounts(struct writer *w, const struct view_group *g)
     if (is_known) buf_z(w->b, ", "), put_seconds(w->b, seconds);
 }
 
-static bool is_group(const struct view *v, u32 op)
-{
-    return v->groups.of && v->groups.group.v[v->groups.of[op]].op.n > 1;
-}
-
 static void put_group(struct writer *w, u32 k)
 {
     const struct view_group *g = &w->v->groups.group.v[k];
@@ -227,55 +203,11 @@ static void put_group(struct writer *w, u32 k)
 
 static void put_box_id(struct writer *w, u32 op)
 {
-    if (is_group(w->v, op)) buf_printf(w->b, "\"group %u\"", w->v->groups.of[op]);
+    if (picture_is_group(w->v, op)) buf_printf(w->b, "\"group %u\"", w->v->groups.of[op]);
     else put_id(w->b, w->v->x->op.v[op].name);
 }
 
 /* Tensors. */
-
-static bool is_interface(const struct graph *g, value_id v)
-{
-    for (u32 k = 0; k < g->input.n; k++)
-        if (g->input.v[k] == v) return true;
-    for (u32 k = 0; k < g->output.n; k++)
-        if (g->output.v[k] == v) return true;
-    return false;
-}
-
-static bool same_box(const struct view *v, u32 a, u32 b)
-{
-    return a == b || (v->groups.of && v->groups.of[a] == v->groups.of[b]);
-}
-
-static void note_reader(struct writer *w, u32 t, u32 op)
-{
-    const struct view *v = w->v;
-    const bool is_param = v->x->tensor.v[t].is_param;
-    const u32 part = v->part_of ? v->part_of[op] + 1 : 0;
-    w->part[t] = !w->is_read[t] && !w->maker[t] ? part : w->part[t] == part ? part : 0;
-    w->is_read[t] = 1;
-    if (is_param) w->is_shown[t] |= v->shows_params && !is_group(v, op);
-    else w->is_shown[t] |= !w->maker[t] || !same_box(v, w->maker[t] - 1, op);
-}
-
-static void find_tensors(struct writer *w)
-{
-    const struct place_net *x = w->v->x;
-    w->is_read = arena_array(&w->a, u8, x->tensor.n + 1);
-    w->maker = arena_array(&w->a, u32, x->tensor.n + 1);
-    w->part = arena_array(&w->a, u32, x->tensor.n + 1);
-    w->is_shown = arena_array(&w->a, u8, x->tensor.n + 1);
-    for (u32 k = 0; k < x->op.n; k++) {
-        const struct place_op *op = &x->op.v[k];
-        for (u32 i = 0; i < op->in.n; i++) note_reader(w, op->in.v[i], k);
-        for (u32 i = 0; i < op->out.n; i++) {
-            w->maker[op->out.v[i]] = k + 1;
-            w->part[op->out.v[i]] = w->v->part_of ? w->v->part_of[k] + 1 : 0;
-        }
-    }
-    for (u32 t = 0; t < x->tensor.n; t++)
-        if (is_interface(&x->g, x->tensor.v[t].value)) w->is_shown[t] = 1, w->part[t] = 0;
-}
 
 static void put_shape(struct buf *b, const struct graph *g, const struct value *x)
 {
@@ -294,147 +226,90 @@ static void put_tensor(struct writer *w, u32 t)
     const struct place_tensor *x = &w->v->x->tensor.v[t];
     const struct value *v = graph_value(&w->v->x->g, x->value);
     struct buf *b = w->b;
-    const bool is_end = is_interface(&w->v->x->g, x->value);
+    const bool is_end = picture_is_interface(&w->v->x->g, x->value);
     put_id(b, x->name);
     buf_z(b, " [label=\"");
     put_text(b, x->name);
     if (is_end) buf_z(b, "\\n"), put_text(b, v->name);
     buf_z(b, "\\n");
-    put_shape(b, &w->v->x->g, v);
+    if (w->p.n_bundle[t]) buf_printf(b, "and %u others", w->p.n_bundle[t] - 1);
+    else put_shape(b, &w->v->x->g, v);
     buf_z(b, "\", tooltip=\"");
     put_text(b, v->name);
     buf_printf(b,
                "\", shape=%s, style=filled, fontsize=9, margin=\"0.04,0.02\", height=0.2, "
-               "fillcolor=\"#dddddd\"%s];\n",
-               x->is_param ? "note" : "box", is_end ? ", penwidth=2" : "");
+               "fillcolor=\"#dddddd\"%s%s];\n",
+               x->is_param ? "note" : "box", is_end ? ", penwidth=2" : "",
+               w->p.n_bundle[t] ? ", peripheries=2" : "");
 }
-
-/* Columns. */
-
-static u32 box_of(const struct view *v, u32 op) { return v->groups.of ? v->groups.of[op] : op; }
-
-static u32 n_boxes(const struct view *v) { return v->groups.of ? v->groups.group.n : v->x->op.n; }
-
-/* Longest paths to the boxes, whose numbers need not be in topological order. Returns the longest
- * one. */
-static u32 find_depths(struct writer *w, u32 *depth)
-{
-    enum { MOST_SWEEPS = 100 };
-    const struct place_net *x = w->v->x;
-    u32 most = 0;
-    bool changed = true;
-    for (u32 sweep = 0; changed && sweep < MOST_SWEEPS; sweep++) {
-        changed = false;
-        for (u32 k = 0; k < x->op.n; k++)
-            for (u32 i = 0; i < x->op.v[k].in.n; i++) {
-                const u32 maker = w->maker[x->op.v[k].in.v[i]], to = box_of(w->v, k);
-                const u32 from = maker ? box_of(w->v, maker - 1) : to;
-                if (from == to || depth[to] > depth[from]) continue;
-                depth[to] = depth[from] + 1, changed = true;
-                most = depth[to] > most ? depth[to] : most;
-            }
-    }
-    return most;
-}
-
-/* Inputs are above their first reader. */
-static void find_homes(struct writer *w)
-{
-    const struct place_net *x = w->v->x;
-    for (u32 t = 0; t < x->tensor.n; t++)
-        w->home[t] = w->maker[t] ? w->column[box_of(w->v, w->maker[t] - 1)] : UINT32_MAX;
-    for (u32 k = 0; k < x->op.n; k++)
-        for (u32 i = 0; i < x->op.v[k].in.n; i++) {
-            const u32 t = x->op.v[k].in.v[i], c = w->column[box_of(w->v, k)];
-            if (!w->maker[t] && c < w->home[t]) w->home[t] = c;
-        }
-    for (u32 t = 0; t < x->tensor.n; t++)
-        if (w->home[t] == UINT32_MAX) w->home[t] = 0; /* nothing reads it */
-}
-
-static bool is_drawn(const struct writer *w, u32 op, u32 tensor)
-{
-    return w->is_shown[tensor] && !(w->v->x->tensor.v[tensor].is_param && is_group(w->v, op));
-}
-
-static void find_repeats(struct writer *w)
-{
-    const struct place_net *x = w->v->x;
-    u32 *last = arena_array(&w->a, u32, x->tensor.n + 1),
-        *n = arena_array(&w->a, u32, x->tensor.n + 1);
-    for (u32 k = 0; k < x->op.n; k++)
-        for (u32 i = 0; i < x->op.v[k].in.n; i++) {
-            const u32 t = x->op.v[k].in.v[i], box = box_of(w->v, k), c = w->column[box];
-            if (!is_drawn(w, k, t)) continue;
-            if (c != w->home[t]) w->repeats[t] |= (u16)(1u << c);
-            if (last[t] != box + 1) n[t]++;
-            if (!w->first[t] && c == w->home[t]) w->first[t] = box + 1;
-            last[t] = box + 1;
-        }
-    for (u32 t = 0; t < x->tensor.n; t++) {
-        if (n[t] < MANY_READERS) w->first[t] = 0;
-        else w->repeats[t] = 0;
-    }
-}
-
-static void find_columns(struct writer *w)
-{
-    const struct place_net *x = w->v->x;
-    w->column = arena_array(&w->a, u32, n_boxes(w->v) + 1);
-    w->home = arena_array(&w->a, u32, x->tensor.n + 1);
-    w->repeats = arena_array(&w->a, u16, x->tensor.n + 1);
-    w->first = arena_array(&w->a, u32, x->tensor.n + 1);
-    const u32 most = find_depths(w, w->column);
-    w->n_columns =
-        most < MANY_STEPS ? 1 : (u32)fmin(MOST_COLUMNS, fmax(1, round(sqrt(0.38 * most))));
-    for (u32 k = 0; k < n_boxes(w->v); k++)
-        w->column[k] = (u32)((u64)w->column[k] * w->n_columns / (most + 1));
-    find_homes(w);
-    find_repeats(w);
-}
-
-/* The picture. */
 
 /* The tensor as drawn in that column. */
 static void put_tensor_id(struct writer *w, u32 tensor, u32 column)
 {
     const struct str name = w->v->x->tensor.v[tensor].name;
-    if (column == w->home[tensor]) put_id(w->b, name);
+    if (column == w->p.home[tensor]) put_id(w->b, name);
     else buf_printf(w->b, "\"%.*s again %u\"", STR_ARG(name), column);
 }
 
-static void put_repeat(struct writer *w, u32 tensor)
+/* With those that it stands for. */
+static struct str short_label(struct writer *w, u32 tensor)
+{
+    const struct str name = w->v->x->tensor.v[tensor].name;
+    const u32 n = w->p.n_bundle[tensor];
+    return n ? str_fmt(&w->a, "%.*s and %u others", STR_ARG(name), n - 1) : name;
+}
+
+static void put_repeat(struct writer *w, struct str label)
 {
     buf_printf(w->b,
                " [label=\"%.*s\", style=\"filled,dashed\", fontsize=9, margin=\"0.04,0.02\", "
                "height=0.2, fillcolor=\"#dddddd\"];\n",
-               STR_ARG(w->v->x->tensor.v[tensor].name));
+               STR_ARG(label));
+}
+
+/* A node beside the box, and the beginning of an edge from it. */
+static void put_beside(struct writer *w, struct str id, struct str label)
+{
+    put_id(w->b, id);
+    put_repeat(w, label);
+    put_id(w->b, id);
+}
+
+/* What the edge to an operator begins at. */
+static void put_source(struct writer *w, u32 op, u32 tensor)
+{
+    const struct str name = w->v->x->tensor.v[tensor].name;
+    const u32 box = picture_box(w->v, op), n = w->p.n_far[box];
+    const bool is_far = picture_is_far(&w->p, op, tensor);
+    if (is_far && n)
+        put_beside(w, str_fmt(&w->a, "tensors at %u", box), str_fmt(&w->a, "%u tensors", n));
+    else if (is_far && w->p.first[tensor])
+        put_beside(w, str_fmt(&w->a, "%.*s at %u", STR_ARG(name), box), short_label(w, tensor));
+    else put_tensor_id(w, tensor, w->p.column[box]);
 }
 
 static void put_edge(void *user, u32 op, u32 tensor, bool is_out)
 {
     struct writer *w = user;
-    const u32 box = box_of(w->v, op);
-    if (!is_drawn(w, op, tensor)) return;
-    if (!is_out && w->maker[tensor] && w->v->groups.of && same_box(w->v, w->maker[tensor] - 1, op))
-        return;
-    if (is_out) put_box_id(w, op), buf_z(w->b, " -> ");
-    if (!is_out && w->first[tensor] && w->first[tensor] != box + 1) {
-        const struct str id =
-            str_fmt(&w->a, "\"%.*s at %u\"", STR_ARG(w->v->x->tensor.v[tensor].name), box);
-        buf_str(w->b, id), put_repeat(w, tensor), buf_str(w->b, id);
-    } else put_tensor_id(w, tensor, w->column[box]);
-    if (!is_out) buf_z(w->b, " -> "), put_box_id(w, op);
+    if (is_out && !w->p.is_shown[tensor]) return;
+    if (!is_out && !picture_reads(&w->p, op, tensor)) return;
+    if (is_out) put_box_id(w, op);
+    else put_source(w, op, tensor);
+    buf_z(w->b, " -> ");
+    if (is_out) put_id(w->b, w->v->x->tensor.v[tensor].name);
+    else put_box_id(w, op);
     buf_z(w->b, ";\n");
 }
+
+/* The picture. */
 
 static bool put_boxes(struct writer *w, u32 part, u32 column, bool dry)
 {
     const struct view *v = w->v;
     bool any = false;
-    for (u32 k = 0; k < n_boxes(v); k++) {
+    for (u32 k = 0; k < w->p.n_boxes; k++) {
         const u32 own = v->groups.of ? v->groups.group.v[k].part : v->part_of ? v->part_of[k] : 0;
-        if (own != part || w->column[k] != column) continue;
+        if (own != part || w->p.column[k] != column) continue;
         any = true;
         if (dry) break;
         if (v->groups.of) put_group(w, k);
@@ -446,10 +321,10 @@ static bool put_boxes(struct writer *w, u32 part, u32 column, bool dry)
 static void put_tensors(struct writer *w, u32 part, u32 column)
 {
     for (u32 t = 0; t < w->v->x->tensor.n; t++) {
-        if (w->is_shown[t] && w->part[t] == part && w->home[t] == column) put_tensor(w, t);
-        if (part || !(w->repeats[t] >> column & 1)) continue;
+        if (w->p.is_shown[t] && w->p.part[t] == part && w->p.home[t] == column) put_tensor(w, t);
+        if (part || !(w->p.repeats[t] >> column & 1)) continue;
         put_tensor_id(w, t, column);
-        put_repeat(w, t);
+        put_repeat(w, short_label(w, t));
     }
 }
 
@@ -471,18 +346,32 @@ static void put_frames(struct writer *w, u32 column)
     }
 }
 
-/* Invisible nodes at the top, one before the other, hold the columns in order. */
-static void put_anchors(struct writer *w)
+static void put_column(struct writer *w, u32 c)
 {
     const struct view *v = w->v;
-    if (w->n_columns < 2) return;
-    buf_z(w->b,
-          "{rank=same; node [shape=point, style=invis, width=0, height=0]; edge [style=invis];\n");
-    for (u32 c = 0; c < w->n_columns; c++) buf_printf(w->b, "%s\"column %u\"", c ? " -> " : "", c);
-    buf_z(w->b, ";}\n");
-    for (u32 c = 0; c < w->n_columns; c++) {
+    if (v->parts) put_frames(w, c);
+    else put_boxes(w, 0, c, false);
+    put_tensors(w, 0, c);
+}
+
+/* Each column is an invisible frame, beneath an invisible node; these are one before the other,
+ * which holds the columns in order. */
+static void put_columns(struct writer *w)
+{
+    const struct view *v = w->v;
+    for (u32 c = 0; c < w->p.n_columns; c++) {
+        buf_printf(w->b,
+                   "subgraph cluster_column_%u {\nlabel=\"\"; style=invis;\n\"column %u\" "
+                   "[shape=point, style=invis, width=0, height=0];\n",
+                   c, c);
+        put_column(w, c);
+        buf_z(w->b, "}\n");
+    }
+    for (u32 c = 0; c < w->p.n_columns; c++) {
         u32 k = 0;
-        while (k < v->x->op.n && w->column[box_of(v, k)] != c) k++;
+        if (c)
+            buf_printf(w->b, "\"column %u\" -> \"column %u\" [style=invis, minlen=0];\n", c - 1, c);
+        while (k < v->x->op.n && w->p.column[picture_box(v, k)] != c) k++;
         if (k == v->x->op.n) continue;
         buf_printf(w->b, "\"column %u\" -> ", c);
         put_box_id(w, k);
@@ -524,8 +413,7 @@ static void put_legend(struct writer *w)
 void view_dot(struct buf *b, const struct view *v)
 {
     struct writer w = {.b = b, .v = v};
-    find_tensors(&w);
-    find_columns(&w);
+    picture_arrange(&w.p, v, &w.a);
     buf_z(b, "strict digraph "); /* several edges between two boxes are one */
     put_id(b, v->x->name);
     buf_z(b, " {\n");
@@ -537,12 +425,8 @@ void view_dot(struct buf *b, const struct view *v)
              "fontsize=11, margin=\"0.1,0.05\", "
              "height=0.3];\n"
              "edge [arrowsize=0.6, color=\"#555555\"];\n");
-    put_anchors(&w);
-    for (u32 c = 0; c < w.n_columns; c++) {
-        if (v->parts) put_frames(&w, c);
-        else put_boxes(&w, 0, c, false);
-        put_tensors(&w, 0, c);
-    }
+    if (w.p.n_columns > 1) put_columns(&w);
+    else put_column(&w, 0);
     view_each_edge(v, put_edge, &w);
     buf_z(b, "}\n");
     arena_release(&w.a);

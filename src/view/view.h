@@ -9,6 +9,7 @@
 //   group.c    groups of operators, so that pictures of large networks stay readable
 //   json.c     JSON, as networkx has it
 //   graphml.c  GraphML
+//   picture.c  what a picture shows, and where
 //   dot.c      Graphviz
 //   draw.c     pictures, by Graphviz
 //   onnx.c     ONNX with devices as metadata, for viewers of networks
