@@ -488,6 +488,57 @@ struct quern_quantize_opts {
  * finite; QUERN_NOTHING: every layer is left in f32. */
 QUERN_API quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out);
 
+/* --- placement: which device runs which operator (doc/allocation.md) --- */
+
+/* A sub-graph of an allocation: what one device runs at a time. */
+struct quern_subgraph_time {
+    const char *device;      /* "X64:0" */
+    const char *first, *last; /* names of its first and last operator in topological order */
+    int n_ops, n_inputs, n_outputs;
+    double start, seconds;   /* expected: when in a request that runs alone, and how long */
+};
+struct quern_device_load {
+    const char *device;
+    int n_ops, n_subgraphs;
+    double busy;             /* expected seconds per request */
+};
+/* What is expected of an allocation. Times are those of the model in doc/allocation.md: infinite if a device has no kernel for an operator. */
+struct quern_placement {
+    const char *aim;         /* "latency" "throughput" "energy": what `value` is, in seconds, seconds and joules */
+    double value;
+    double latency;          /* seconds of a request that runs alone */
+    double period;           /* seconds between requests of a stream */
+    double joules;           /* of a request; 0: the watts of devices are not known */
+    double bound;            /* no allocation can have less, by the costs of plan selection; 0: unknown, or nothing was searched */
+    const char *single;      /* the device that is best for everything; NULL: none can run everything, or nothing was searched */
+    double single_value;
+    int n_subgraphs, is_minimal; /* is_minimal: the allocation cannot be divided into fewer */
+    const struct quern_subgraph_time *subgraph; /* in an order in which they can run */
+    int n_devices;
+    const struct quern_device_load *device;
+    int64_t n_tried, n_compiled; /* allocations that were compared, sub-graphs that were compiled to find their time */
+    int is_cut_short;        /* the time limit ended the search */
+};
+typedef void quern_placement_fn(void *user, const struct quern_placement *x);
+struct quern_allocate_opts {
+    size_t size;
+    const char *const *devices; /* ended by NULL: "X64:0" "NVIDIA:0" "INTELGPU:0=device:*llvmpipe*;slowdown:3" */
+    const char *on;          /* one of them, for all operators: a template to be edited. NULL: not wanted */
+    const char *check;       /* JSON of an allocation to be checked, which may name more devices. NULL: not wanted. Without both the best
+                              * allocation is searched */
+    const char *minimise;    /* of the search: "latency", "throughput", "energy"; NULL: latency */
+    double seconds;          /* that the search may take; 0: until it has converged. The result is reproducible without a limit, and with one that is
+                              * not reached */
+    quern_placement_fn *report; /* called once, with what is expected; the struct is valid during the call. NULL: not wanted, and nothing is
+                              * predicted for a template or a check */
+    void *report_user;
+};
+/* The allocation as JSON, {"conv2d_2": "X64:0", "add_5": "NVIDIA:0"}, in topological order; to be freed by quern_text_free. Processors and
+ * GPUs that are here, or whose architecture `device` names, are predicted by plan selection, from the measurements of db (may be NULL)
+ * where it has some; copies to a GPU that is here are timed once and kept. Others have to be described for a search or a report (gflops,
+ * gbs). Errors name line, operator and device, and what they could have been. QUERN_NOTHING: no device can run some operator. Sends progress. */
+QUERN_API quern_status quern_allocate(quern_model *m, quern_db *db, const struct quern_allocate_opts *o, char **json);
+
 /* --- deployments: one network over several devices (doc/deployment.md) --- */
 
 struct quern_deploy_opts {

@@ -157,6 +157,13 @@ int usage_error(const struct cli *c, const char *fmt, ...)
 const char *nearest(const char *word, const char *(*name)(const void *list, int k),
                     const void *list);
 
+/* cli_placement.c */
+enum { MAX_PLACES = 64 }; /* devices of a network */
+/* A whole text file, allocated; NULL: a message was printed. */
+char *read_allocation(const struct cli *c, const char *path);
+/* "X64:0,NVIDIA:0" of one or more options, as a list that is ended by NULL, of MAX_PLACES + 1 places; changes text. Returns an exit code. */
+int split_devices(const struct cli *c, char *text, const char **list);
+
 /* cli_names.c: rewrites the command line of another tool, if the
  * command is called by its name. Allocated; NULL: out of memory. */
 const char **names_rewrite(int *argc, char **argv);

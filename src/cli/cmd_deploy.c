@@ -7,33 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICES = 64, MAX_ALLOCATION = 1 << 26 };
-
-/* A whole text file, allocated; NULL: a message was printed. */
-static char *read_text(const struct cli *c, const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    char *text = f ? malloc(MAX_ALLOCATION + 1) : NULL;
-    size_t n = text ? fread(text, 1, MAX_ALLOCATION, f) : 0;
-    bool ok = text && !ferror(f) && feof(f);
-    if (f) fclose(f);
-    if (ok) text[n] = 0;
-    else free(text), text = NULL, usage_error(c, "'%s' cannot be read as an allocation", path);
-    return text;
-}
-
-/* "X64:0,NVIDIA:0" of one or more options, as a list that is ended by NULL; changes text. */
-static int split_devices(const struct cli *c, char *text, const char **list)
-{
-    int n = 0;
-    for (char *p = text ? strtok(text, ",") : NULL; p; p = strtok(NULL, ",")) {
-        if (n == MAX_DEVICES) return usage_error(c, "more than %d devices", MAX_DEVICES);
-        list[n++] = p;
-    }
-    list[n] = NULL;
-    return EXIT_DONE;
-}
-
 static void deploy_flags(const struct cli *c, struct quern_deploy_opts *o)
 {
     o->name = opts_text(c, "name");
@@ -46,7 +19,7 @@ static void deploy_flags(const struct cli *c, struct quern_deploy_opts *o)
 
 static int deploy(struct cli *c, quern_model *m, quern_db *db, struct samples *s, char *allocation)
 {
-    const char *list[MAX_DEVICES + 1];
+    const char *list[MAX_PLACES + 1];
     struct quern_compile_opts compile = QUERN_OPTS(quern_compile_opts);
     struct quern_tune_opts tune = QUERN_OPTS(quern_tune_opts);
     struct quern_target_opts t = QUERN_OPTS(quern_target_opts);
@@ -77,7 +50,7 @@ static int run(struct cli *c)
     struct samples s = {0};
     if (!opts_text(c, "output")) return usage_error(c, "-o is missing: the folder in which the deployment's is created");
     if (!path && !opts_words(c, "devices")) return usage_error(c, "--alloc is missing: a file with the device of each operator (quern allocate), or --devices with one for all");
-    if (path && !(allocation = read_text(c, path))) return EXIT_USAGE;
+    if (path && !(allocation = read_allocation(c, path))) return EXIT_USAGE;
     int code = fail(c, open_model(c, c->arg[0], &m));
     if (!code && (opts_text(c, "db") || opts_text(c, "tune"))) code = open_db(c, c->arg[0], ".onnx", &db);
     if (!code && data) code = samples_open(&s, c, m, data, opts_count(c, "samples", 0));

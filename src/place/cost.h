@@ -53,7 +53,8 @@ bool base_open(struct place_costs *c, struct err *e);
 /* schedule.c */
 struct schedule {
     double latency, period, joules, sum; /* seconds of a request alone, between requests of a stream, energy, of all sub-graphs */
-    u32 n_parts;
+    u32 n_parts, least;      /* sub-graphs, and a lower bound of their number */
+    bool is_minimal;
     u32 *of;                 /* per operator: its sub-graph, in an order in which they can run */
     u32 *device;             /* per sub-graph */
     double *seconds, *start; /* per sub-graph: how long, and when */

@@ -146,7 +146,7 @@ bool schedule_make(struct schedule *s, struct place_costs *c, const u32 *device,
     const bool is_full = how == SCHEDULE_FINAL || c->x->op.n <= SMALL;
     const u32 most = how == SCHEDULE_ROUGH ? 0 : is_full ? PLACE_MAX_STATES : FEW_STATES;
     place_runs(&r, &c->dag, device, c->d->n, most, a);
-    *s = (struct schedule){.n_parts = r.n, .of = r.of};
+    *s = (struct schedule){.n_parts = r.n, .least = r.least, .is_minimal = r.is_minimal, .of = r.of};
     s->device = arena_array(a, u32, r.n + 1);
     s->seconds = arena_array(a, double, r.n + 1);
     s->start = arena_array(a, double, r.n + 1);

@@ -388,7 +388,9 @@ bool place_expect(struct place_expected *x, struct place_costs *c, const struct 
     x->value = aimed(aim, s.latency, s.period, s.joules);
     x->y.device = arena_array(a, u32, c->x->op.n + 1);
     memcpy(x->y.device, y->device, sizeof *y->device * c->x->op.n);
-    return place_parts_of(&x->parts, c->x, y, s.of, s.n_parts, a, e);
+    if (!place_parts_of(&x->parts, c->x, y, s.of, s.n_parts, a, e)) return false;
+    x->parts.least = s.least, x->parts.is_minimal = s.is_minimal;
+    return true;
 }
 
 /* The best device for everything, and whether its schedule is no worse than the best one found. */

@@ -6,6 +6,7 @@
 //   micro.c       kernels on an open device: built, filled, launched, timed
 //   micro_text.c  their texts
 //   micro_slice.c the parts of an array that workgroups take
+//   link.c        copies between the memories of a device and the host
 //   rates.c       all rates of a device (struct rates of core), measured in a child process and kept in the user's cache
 #ifndef QUERN_TUNE_RATES_H
 #define QUERN_TUNE_RATES_H
@@ -73,5 +74,11 @@ bool rates_find(struct rates *r, const struct dev_driver *v, struct str fingerpr
 /* Those that are kept; without, they are measured until two measurements agree, at most MOST_MEASUREMENTS times, and the best of each rate
    is kept. One process measures, others wait for it. False with r 0: they cannot be measured or kept. */
 bool rates_at_first_use(struct rates *r, const struct device_target *t);
+
+/* link.c */
+
+struct link_rates { double bandwidth, latency; }; /* of copies between the memories of a device and the host: bytes per second, seconds */
+/* Those that are kept in the user's cache; without, they are measured in a child process, and kept. False: they cannot be measured. */
+bool link_at_first_use(struct link_rates *r, const struct device_target *t);
 
 #endif
