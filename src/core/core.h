@@ -610,6 +610,7 @@ struct os_status { enum os_exit how; int code; /* exit code or signal */ };
 /* Keeps at most the first 64 MiB of output. The program runs under limits (os_limit.c). If the caller is an os_child,
    the program and all its children end with the caller, however the parent of the os_child ends, kill -9 included. */
 struct os_status os_run(const struct os_proc_opts *o);
+bool os_in_path(struct arena *a, const char *program);
 
 /* os_open.c: files named by others, or with trusted content. */
 

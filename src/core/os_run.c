@@ -186,3 +186,13 @@ struct os_status os_run(const struct os_proc_opts *o)
     if (owner.pidfd >= 0) close(owner.pidfd);
     return st;
 }
+
+bool os_in_path(struct arena *a, const char *program)
+{
+    struct str dir, rest = str_of(os_env("PATH"));
+    while (rest.n) {
+        str_cut(rest, ':', &dir, &rest);
+        if (dir.n && os_exists(str_fmt(a, "%.*s/%s", STR_ARG(dir), program).p)) return true;
+    }
+    return false;
+}

@@ -34,7 +34,7 @@ struct deploy_job {
 };
 
 struct deploy_backend {
-    const char *kind;         /* of devices: "HEXAGON" */
+    const char *kinds;        /* of devices, words: "HEXAGON" */
     const char *framework;    /* what runs the result: "snpe" */
     bool needs_samples;       /* without calibration data it can only describe how to go on */
     /* Adds the files, and fills in framework, target and missing. */
@@ -43,15 +43,44 @@ struct deploy_backend {
 const struct deploy_backend *deploy_find(struct str kind); /* NULL: none */
 const struct deploy_backend *deploy_all(i64 k);            /* k-th, NULL after the last */
 
+/* deploy_net.c: the sub-graph as converters take it: sizes are numbers, those of the samples where they are not given; what sizes determine is constant; inputs
+   and outputs have names of letters, digits and '_', the network's where possible. Types of the interface are f16 instead of f32 if `f16`. */
+struct deploy_net {
+    struct graph g;
+    struct model *m;          /* that has its memory; NULL: the job's */
+};
+bool deploy_net_open(struct deploy_net *x, const struct deploy_job *j, bool f16, struct err *e);
+void deploy_net_close(struct deploy_net *x);
+/* Every input of four or five axes has a batch of 1. */
+bool deploy_check_batch(const struct deploy_net *x, const struct deploy_job *j, struct err *e);
+/* As ONNX of that opset; ERR_UNSUPPORTED names the node that it cannot express. In the job's arena. */
+bool deploy_onnx(struct str *bytes, const struct deploy_net *x, const struct deploy_job *j, i64 opset, struct err *e);
+
+/* deploy_samples.c: recorded inputs as files. */
+enum deploy_layout { DEPLOY_ROWS, DEPLOY_CHANNELS_LAST /* axis 1 is the last one, of three and more axes */ };
+/* Every sample has the shapes that the network's inputs have now. */
+bool deploy_check_samples(const struct deploy_net *x, const struct deploy_job *j, struct err *e);
+/* FOLDER/<input>/<k>SUFFIX: headerless little-endian content; floats are f32, integers and truth values i32. */
+struct deploy_raw { const char *folder, *suffix; enum deploy_layout layout; };
+bool deploy_add_raw(struct meta_contents *files, struct meta_subgraph *s, const struct deploy_net *x, const struct deploy_job *j, const struct deploy_raw *r,
+                    struct err *e);
+struct str deploy_raw_path(const struct deploy_net *x, const struct deploy_job *j, const struct deploy_raw *r, u32 input, u32 k);
+
 /* deploy.c: shared by the back ends. */
 /* Adds a file of the sub-graph, "convert.sh", with its size and digest; the content must stay valid. */
 bool deploy_add(struct meta_contents *files, struct meta_subgraph *s, const struct deploy_job *j, const char *name, enum meta_role role, struct str content,
                 struct err *e);
-/* The sub-graph as ONNX of that opset, with sizes that are numbers; ERR_UNSUPPORTED names the node that it cannot express. */
-bool deploy_onnx(struct str *bytes, const struct deploy_job *j, i64 opset, struct err *e);
-/* Writes the files into a temporary folder and runs the script there, if all tools (names, ended by NULL) are on PATH; then reads the product. *made: it was run.
-   A script that fails is an error with the end of its output. */
-bool deploy_convert(struct str *product, bool *made, const struct meta_contents *files, const struct deploy_job *j, const char *script,
-                    const char *const *tool, const char *product_name, struct err *e);
+struct str deploy_file(const struct deploy_job *j, const char *suffix); /* "subgraph_1.onnx" of ".onnx" */
+/* The tools of a script, words; of "a|b" one is enough. */
+bool deploy_has_tools(const struct deploy_job *j, const char *tools);
+/* Writes the sub-graph's files into a temporary folder and runs the script there, if its tools are on PATH; then adds what it has to make. *made: it was run. A
+   script that fails, or makes nothing, is an error with the end of its output. */
+struct deploy_script { const char *script, *tools, *product; enum meta_role role; };
+bool deploy_convert(bool *made, struct meta_contents *files, struct meta_subgraph *s, const struct deploy_job *j, const struct deploy_script *x, struct err *e);
+/* "run Subgraph_1/convert.sh where a or b is on PATH": for meta_subgraph.missing. */
+struct str deploy_to_run(const struct deploy_job *j, const struct deploy_script *x);
+/* A script: what every one begins with. */
+void deploy_put_head(struct buf *b, const struct deploy_job *j, const char *what);
+struct str deploy_text(const struct deploy_job *j, struct buf *b); /* as a slice of the arena; releases the buffer */
 
 #endif

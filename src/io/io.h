@@ -39,6 +39,7 @@ bool io_image_new(struct tensor *out, struct arena *a, i64 c, i64 h, i64 w, stru
 struct io_npz_array { struct str name; struct tensor t; };
 struct io_npz { struct io_npz_array *v; u32 n, cap; };
 bool io_npz_read(struct io_npz *out, struct arena *a, struct str bytes, struct err *e);
+bool io_npz_write(struct buf *out, const struct io_npz *z, struct err *e); /* io_npz_write.c: appends the file */
 
 /* io_onnx.c: ONNX protobufs, also for import and export */
 struct ProtobufCMessageDescriptor;

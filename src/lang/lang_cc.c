@@ -70,7 +70,7 @@ static bool add_users(struct command *c, struct arena *a, const char *variable, 
 static bool add_clang(struct command *c, struct arena *a, const char *triple)
 {
     const char *lib = str_fmt(a, "/usr/%s/lib", triple).p;
-    if (!lang_tool_in_path(a, "clang") || !lang_tool_in_path(a, "ld.lld") || !os_is_dir(lib)) return false;
+    if (!os_in_path(a, "clang") || !os_in_path(a, "ld.lld") || !os_is_dir(lib)) return false;
     add_word(c, "clang");
     add_word(c, str_fmt(a, "--target=%s", triple).p);
     add_words(c, a, str_fmt(a, "-fuse-ld=lld -nostdlib -L%s", lib));
@@ -80,7 +80,7 @@ static bool add_clang(struct command *c, struct arena *a, const char *triple)
 /* gcc of x86-64 has the option -m32, which is among those of the instruction set, and with Debian's gcc-multilib the libraries for it. */
 static bool has_multilib(struct arena *a)
 {
-    return isa_here().family == ISA_X86_64 && lang_tool_in_path(a, "gcc") && os_exists("/usr/lib32/libm.so");
+    return isa_here().family == ISA_X86_64 && os_in_path(a, "gcc") && os_exists("/usr/lib32/libm.so");
 }
 
 static bool add_cross(struct command *c, struct arena *a, enum isa_family family, struct err *e)
@@ -90,7 +90,7 @@ static bool add_cross(struct command *c, struct arena *a, enum isa_family family
     if (!add_users(c, a, cross[i].variable, e)) return false;
     if (c->n > c->compiler) return true;
     const char *gcc = str_fmt(a, "%s-gcc", cross[i].triple).p;
-    if (lang_tool_in_path(a, gcc)) add_word(c, gcc);
+    if (os_in_path(a, gcc)) add_word(c, gcc);
     else if (family == ISA_X86 && has_multilib(a)) add_word(c, "gcc");
     else if (cross[i].needs_libgcc)
         return err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s), or set %s", gcc, cross[i].package, cross[i].variable);
@@ -106,7 +106,7 @@ static bool add_native(struct command *c, struct arena *a, struct err *e)
     if (!add_users(c, a, "QUERN_CC", e)) return false;
     if (c->n > c->compiler) return true;
     for (i64 i = 0; i < countof(names); i++) {
-        if (!lang_tool_in_path(a, names[i])) continue;
+        if (!os_in_path(a, names[i])) continue;
         add_word(c, names[i]);
         return true;
     }

@@ -5,16 +5,6 @@
 
 enum { MAX_MESSAGE = 600, MAX_WORDS = 64 };
 
-bool lang_tool_in_path(struct arena *a, const char *program)
-{
-    struct str dir, rest = str_of(os_env("PATH"));
-    while (rest.n) {
-        str_cut(rest, ':', &dir, &rest);
-        if (dir.n && os_exists(str_fmt(a, "%.*s/%s", STR_ARG(dir), program).p)) return true;
-    }
-    return false;
-}
-
 bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct buf *said, struct err *e)
 {
     struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = t->timeout, .out = said});
@@ -82,6 +72,6 @@ bool lang_tool_line(struct buf *out, const struct lang_tool *t, const char *cons
 const char *lang_tool_first(struct arena *a, const char *const *program, i64 n)
 {
     for (i64 i = 0; i < n; i++)
-        if (program[i][0] == '/' ? os_exists(program[i]) : lang_tool_in_path(a, program[i])) return program[i];
+        if (program[i][0] == '/' ? os_exists(program[i]) : os_in_path(a, program[i])) return program[i];
     return NULL;
 }

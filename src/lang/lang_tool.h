@@ -27,7 +27,6 @@ struct lang_convert {
 };
 bool lang_tool_convert(struct buf *out, const struct lang_tool *t, const struct lang_convert *c, struct err *e);
 
-bool lang_tool_in_path(struct arena *a, const char *program);
 /* The first of n programs that is there, by its path or in PATH; NULL: none. */
 const char *lang_tool_first(struct arena *a, const char *const *program, i64 n);
 /* The last non-empty line of its output, or the first. */
