@@ -9,8 +9,8 @@
 #include <string.h>
 
 static const struct opt options[] = {
-    OPT_OUTPUT("PATH", "file (onnx), folder that the module's folder is created in (vkdt), or folder of the sources (c)"),
-    {"to", 0, OPT_TEXT, "FORM", "target format: onnx, vkdt or c"},
+    OPT_OUTPUT("PATH", "file (onnx, tflite), folder that the module's folder is created in (vkdt), or folder of the sources (c)"),
+    {"to", 0, OPT_TEXT, "FORM", "target format: onnx, tflite, vkdt or c"},
     {"opset", 0, OPT_TEXT, "N", "onnx: opset of the model, 13 to 18, in operators of ONNX's own domain alone"},
     {"isa", 0, OPT_TEXT, "ISA", "c: generic (default), armv7e-m, cortex-m55, rv32imac, x86-64 or aarch64"},
     {"prefix", 0, OPT_TEXT, "NAME", "c: of files and identifiers (default: net)"},
@@ -26,6 +26,9 @@ static const struct opt options[] = {
     {"shader-dir", 0, OPT_TEXT, "DIR", "vkdt: folder for the kernels"},
     {"weight-dir", 0, OPT_TEXT, "DIR", "vkdt: folder for the weights"},
     {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: working folder of vkdt, relative to which the weights are found"},
+    {"layout", 0, OPT_TEXT, "nchw|nhwc", "tflite: axes of inputs and outputs: the network's (default), or channels last"},
+    {"interface", 0, OPT_TEXT, "TYPE", "tflite: type of inputs and outputs that are quantised: f32 (default), int8 or uint8"},
+    {"for", 0, OPT_TEXT, "DEVICE", "tflite: edgetpu: refuse what its compiler does not map to the device"},
     {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: create missing folders"},
     OPT_SIGNATURE,
     OPT_INTERFACE,
