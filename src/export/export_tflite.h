@@ -193,7 +193,7 @@ struct tfl {
     struct tfl_value *v; /* per value */
     u32 *uses;           /* per value of g */
     bool keeps_layout;   /* inputs and outputs have the network's axes; else channels last */
-    bool is_narrow;      /* inputs and outputs that are quantised are i8 */
+    bool rounds_constants; /* of f32 to 8 bits, and means twice; else such operators stay in f32 */
     node_id at;          /* being converted */
     bool is_q;           /* as quantised */
     const struct log *log;
@@ -294,6 +294,7 @@ tfl_out_q(struct tfl *t, const struct node *n, u32 k, enum tfl_layout l,
 bool tfl_settle(struct tfl *t, const struct node *n, u32 k, enum tfl_layout l, tfl_id x); /* true */
 double tfl_real(const struct tfl *t, value_id v,
                 i64 i); /* element of a constant, dequantised; row-major in the network's axes */
+enum tfl_form tfl_form_of(const struct tfl *t, value_id v); /* in which the node at hand reads it */
 enum tfl_layout tfl_layout_of(const struct tfl *t, value_id v);
 bool tfl_refuse(struct tfl *t, const struct node *n, const char *fmt, ...) QUERN_PRINTF(3, 4);
 node_id tfl_node(const struct tfl *t, const struct node *n);
@@ -333,7 +334,7 @@ bool tfl_binary(struct tfl *t, const struct node *n);
 bool tfl_compare(struct tfl *t, const struct node *n);
 bool tfl_clip(struct tfl *t, const struct node *n);
 bool tfl_prelu(struct tfl *t, const struct node *n);
-bool tfl_prelu_can(struct tfl *t, const struct node *n);
+bool tfl_operands_can(struct tfl *t, const struct node *n);
 bool tfl_reciprocal(struct tfl *t, const struct node *n);
 bool tfl_hard_sigmoid(struct tfl *t, const struct node *n);
 bool tfl_hard_sigmoid_can(struct tfl *t, const struct node *n);

@@ -291,6 +291,29 @@ static bool read_pool(struct tfl *t, const struct node *n, struct window *w, i64
     return true;
 }
 
+/* Whether the result has a finer scale than the input, which AVERAGE_POOL_2D rounds to. */
+static bool is_finer(const struct tfl *t, const struct node *n)
+{
+    const struct tfl_quant *x = &t->v[tfl_of(t, n->in.v[0])].q, *y = &t->v[tfl_of(t, n->out.v[0])].q;
+    return x->n == 1 && y->n == 1 && y->scale[0] < x->scale[0];
+}
+
+/* The input of a pooling, with pads that count as zeros if it cannot divide as TFLite does. */
+static tfl_id pool_in(struct tfl *t, const struct node *n, const struct window *w, bool is_alike,
+                      const char **padding)
+{
+    struct window padded = *w;
+    if (is_alike || is_valid(w))
+        return window_in(t, n, w, is_mean(n) ? 0 : (double)-FLT_MAX, padding);
+    tfl_id x = tfl_in(t, n, 0, TFL_CLAST);
+    *padding = "VALID";
+    if (x && w->rank == 3) x = tfl_reshape(t, x, 4, (i64[]){w->n, w->in[Y], w->in[X], w->c}, 0);
+    for (u32 i = 0; i < N_AXES; i++) padded.after[i] = i64_max(w->after[i], 0);
+    return x ? tfl_pad(t, x, (i64[]){0, w->before[Y], w->before[X], 0},
+                       (i64[]){0, padded.after[Y], padded.after[X], 0}, 0)
+             : 0;
+}
+
 bool tfl_pool_can(struct tfl *t, const struct node *n)
 {
     struct err none = {0}, *e = t->e;
@@ -299,8 +322,28 @@ bool tfl_pool_can(struct tfl *t, const struct node *n)
     t->e = &none;
     bool is_read = read_pool(t, n, &w, after);
     t->e = e;
-    return is_read &&
-           (!is_mean(n) || divides_alike(n, &w, after) || divides_by_kernel(n, &w, after));
+    if (!is_read || !is_mean(n)) return is_read;
+    if (divides_by_kernel(n, &w, after)) return true;
+    return divides_alike(n, &w, after) && (!is_finer(t, n) || t->rounds_constants);
+}
+
+/* Means with the result's scale: a depthwise convolution with equal weights, whose sums are rounded once. */
+static bool mean_conv(struct tfl *t, const struct node *n, const struct window *w)
+{
+    const char *padding;
+    i64 dim[] = {1, w->kernel[Y], w->kernel[X], w->c}, size = i64_product(4, dim);
+    tfl_id x = pool_in(t, n, w, false, &padding);
+    i8 *p = arena_try(t->a, size, t->e, "weights");
+    if (!x || !p) return false;
+    for (i64 i = 0; i < size; i++) p[i] = 127;
+    tfl_id f = tfl_constant(t, "weights", TFL_I8, 4, dim, p);
+    double scale = 1 / (127.0 * (double)(w->kernel[Y] * w->kernel[X]));
+    tfl_at(t, f)->q = tfl_quant_one(t->a, scale, 0);
+    tfl_id b = tfl_bias(t, 0, w->c, x, f), y = tfl_out(t, n, 0, TFL_CLAST);
+    tfl_id wide = window_out(t, w, y);
+    tfl_emit(t, TFL_DEPTHWISE_CONV_2D, wide, 3, (tfl_id[]){x, f, b});
+    conv_options(t, n, w, padding, 1);
+    return window_done(t, n, wide, y);
 }
 
 /* Of means over windows that were padded with zeros: those that count fewer elements. */
@@ -318,22 +361,6 @@ static tfl_id rescale(struct tfl *t, const struct node *n, const struct window *
     tfl_emit(t, TFL_MUL, y, 2, (tfl_id[]){x, f});
     tfl_options(t, "Mul", "\"activation\":\"%s\"", tfl_activation(n));
     return y;
-}
-
-/* The input of a pooling, with pads that count as zeros if it cannot divide as TFLite does. */
-static tfl_id pool_in(struct tfl *t, const struct node *n, const struct window *w, bool is_alike,
-                      const char **padding)
-{
-    struct window padded = *w;
-    if (is_alike || is_valid(w))
-        return window_in(t, n, w, is_mean(n) ? 0 : (double)-FLT_MAX, padding);
-    tfl_id x = tfl_in(t, n, 0, TFL_CLAST);
-    *padding = "VALID";
-    if (x && w->rank == 3) x = tfl_reshape(t, x, 4, (i64[]){w->n, w->in[Y], w->in[X], w->c}, 0);
-    for (u32 i = 0; i < N_AXES; i++) padded.after[i] = i64_max(w->after[i], 0);
-    return x ? tfl_pad(t, x, (i64[]){0, w->before[Y], w->before[X], 0},
-                       (i64[]){0, padded.after[Y], padded.after[X], 0}, 0)
-             : 0;
 }
 
 static bool pool(struct tfl *t, const struct node *n, const struct window *w, const i64 *after)
@@ -364,6 +391,8 @@ bool tfl_pool(struct tfl *t, const struct node *n)
         return tfl_refuse(t, n, "its second output, the positions of maxima");
     if (!read_pool(t, n, &w, after)) return false;
     if (w.dilation[Y] > 1 || w.dilation[X] > 1) return tfl_refuse(t, n, "dilations");
+    if (t->is_q && is_mean(n) && is_finer(t, n) && divides_by_kernel(n, &w, after))
+        return mean_conv(t, n, &w);
     return pool(t, n, &w, after);
 }
 

@@ -16,16 +16,11 @@ struct dense {
 static void dims(const struct tfl *t, value_id v, i64 d[MAX_RANK]) { tfl_dims(t, v, TFL_ROWS, d); }
 static u32 rank_of(const struct tfl *t, value_id v) { return graph_value(&t->g, v)->shape.rank; }
 
-static enum tfl_form form_of(const struct tfl *t, value_id v)
-{
-    return !t->v[tfl_of(t, v)].q.n ? TFL_REAL : t->is_q ? TFL_STORED : TFL_RESTORED;
-}
-
 /* The left operand as (m, k); *is_flat: k counts the channels of a picture last. */
 static tfl_id left(struct tfl *t, const struct dense *d, bool *is_flat)
 {
     const struct tfl_value *v = &t->v[tfl_of(t, d->x)];
-    enum tfl_form f = form_of(t, d->x);
+    enum tfl_form f = tfl_form_of(t, d->x);
     for (u32 k = 0; k < N_TFL_FORMS; k++) *is_flat |= v->id[k][TFL_FLAT] != 0;
     tfl_id x = tfl_get(t, d->x, f, *is_flat ? TFL_FLAT : TFL_ROWS);
     if (!x || rank_of(t, d->x) == 2) return x;

@@ -16,6 +16,18 @@ static tfl_id operand(struct tfl *t, const struct node *n, u32 k, enum tfl_layou
     return x && t->is_q && tfl_at(t, x)->data ? tfl_quant_const(t, x, NULL) : x;
 }
 
+/* Constants of f32 are rounded on demand only: one number is exact in 8 bits, several are not. */
+bool tfl_operands_can(struct tfl *t, const struct node *n)
+{
+    for (u32 k = 0; k < n->in.n; k++) {
+        value_id v = tfl_of(t, n->in.v[k]);
+        const struct tensor *c = graph_value(&t->g, v)->data;
+        bool is_i8 = t->v[v].q.n == 1 && graph_value(&t->g, v)->dtype != DT_I32;
+        if (c && !is_i8 && tensor_count(c) > 1 && !t->rounds_constants) return false;
+    }
+    return true;
+}
+
 /* One input. */
 
 static void unary_options(struct tfl *t, const struct node *n)
@@ -132,11 +144,6 @@ bool tfl_where(struct tfl *t, const struct node *n)
     tfl_emit(t, TFL_SELECT_V2, tfl_out(t, n, 0, l), countof(in), in);
     tfl_options(t, "SelectV2", "%s", "");
     return true;
-}
-
-bool tfl_prelu_can(struct tfl *t, const struct node *n)
-{
-    return tfl_content(t, n->in.v[1]) && t->v[tfl_of(t, n->in.v[1])].q.n <= 1;
 }
 
 bool tfl_prelu(struct tfl *t, const struct node *n)

@@ -7,6 +7,8 @@
 #define SPATIAL(name, f, q, c) {.op = name, .write = f, .place = TFL_SPATIAL, .ability = q, .can = c}
 #define ROW_MAJOR(name, f, q, c) {.op = name, .write = f, .place = TFL_ROW_MAJOR, .ability = q, .can = c}
 #define ANYWHERE(name, f, q, c) {.op = name, .write = f, .ability = q, .can = c}
+#define OPERANDS(name, f, number) \
+    {.op = name, .write = f, .ability = TFL_ANY_Q, .can = tfl_operands_can, .code = number}
 #define POINT(name, f, q, number) {.op = name, .write = f, .ability = q, .code = number}
 
 static const struct tfl_row rows[] = {
@@ -42,9 +44,9 @@ static const struct tfl_row rows[] = {
     POINT("HardSwish", tfl_unary, TFL_ANY_Q, TFL_HARD_SWISH),
     POINT("Gelu", tfl_unary, TFL_ANY_Q, TFL_GELU),
     POINT("Not", tfl_unary, TFL_NO_Q, TFL_LOGICAL_NOT),
-    POINT("Add", tfl_binary, TFL_ANY_Q, TFL_ADD),
-    POINT("Sub", tfl_binary, TFL_ANY_Q, TFL_SUB),
-    POINT("Mul", tfl_binary, TFL_ANY_Q, TFL_MUL),
+    OPERANDS("Add", tfl_binary, TFL_ADD),
+    OPERANDS("Sub", tfl_binary, TFL_SUB),
+    OPERANDS("Mul", tfl_binary, TFL_MUL),
     POINT("Div", tfl_binary, TFL_NO_Q, TFL_DIV),
     POINT("Pow", tfl_binary, TFL_NO_Q, TFL_POW),
     POINT("quern::Max", tfl_binary, TFL_NO_Q, TFL_MAXIMUM),
@@ -57,7 +59,7 @@ static const struct tfl_row rows[] = {
     POINT("Less", tfl_compare, TFL_NO_Q, TFL_LESS),
     POINT("LessOrEqual", tfl_compare, TFL_NO_Q, TFL_LESS_EQUAL),
     ANYWHERE("Clip", tfl_clip, TFL_ANY_Q, NULL),
-    ANYWHERE("PRelu", tfl_prelu, TFL_ANY_Q, tfl_prelu_can),
+    OPERANDS("PRelu", tfl_prelu, TFL_PRELU),
     ANYWHERE("Reciprocal", tfl_reciprocal, TFL_NO_Q, NULL),
     ANYWHERE("HardSigmoid", tfl_hard_sigmoid, TFL_ANY_Q, tfl_hard_sigmoid_can),
     ANYWHERE("Swish", tfl_swish, TFL_ANY_Q, tfl_swish_can),

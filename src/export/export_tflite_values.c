@@ -313,18 +313,19 @@ tfl_id tfl_get(struct tfl *t, value_id v, enum tfl_form f, enum tfl_layout l)
     return t->v[v].id[f][l] = id;
 }
 
-/* The form in which the node that is being converted reads a value. */
-static enum tfl_form form_of(const struct tfl *t, value_id v)
+enum tfl_form tfl_form_of(const struct tfl *t, value_id v)
 {
     const struct tfl_value *x = &t->v[tfl_of(t, v)];
     if (!x->q.n) return TFL_REAL;
-    return t->is_q || graph_value(&t->g, v)->dtype != DT_F32 ? TFL_STORED : TFL_RESTORED;
+    bool is_bias = graph_value(&t->g, tfl_of(t, v))->dtype == DT_I32; /* no operand of others */
+    bool is_stored = (t->is_q && !is_bias) || graph_value(&t->g, v)->dtype != DT_F32;
+    return is_stored ? TFL_STORED : TFL_RESTORED;
 }
 
 tfl_id tfl_in(struct tfl *t, const struct node *n, u32 k, enum tfl_layout l)
 {
     value_id v = n->in.v[k];
-    return tfl_get(t, v, form_of(t, v), l);
+    return tfl_get(t, v, tfl_form_of(t, v), l);
 }
 
 tfl_id tfl_in_wide(struct tfl *t, const struct node *n, u32 k, enum tfl_layout l, u32 rank)

@@ -30,7 +30,7 @@ static bool read_options(struct job *x, const struct export_job *j, struct err *
                                                  : AS_IS;
     if (type && !x->narrow && strcmp(type, "f32"))
         return err_set(e, ERR_USAGE, "--interface is f32, int8 or uint8, not '%s'", type);
-    x->is_edgetpu = device;
+    x->is_edgetpu = x->t.rounds_constants = device;
     if (device && strcmp(device, "edgetpu"))
         return err_set(e, ERR_USAGE, "--for is edgetpu, not '%s'", device);
     return true;
@@ -187,13 +187,13 @@ static void tidy(struct tfl *t)
 static bool convert_nodes(struct tfl *t)
 {
     for (node_id n = 1; n < t->g.node.n; n++) {
-        const struct node x = *graph_node(&t->g, n);
-        const struct tfl_row *r = t->row(x.op);
+        const struct node *x = graph_node(&t->g, n); /* the graph does not change */
+        const struct tfl_row *r = t->row(x->op);
         if (!r->write) continue;
         t->at = n;
-        t->is_q = tfl_quant_runs(t, &x, r);
-        if (!mem_check(t->e, "exporting ", x.name)) return false;
-        if (!r->write(t, graph_node(&t->g, n))) return op_blame(t->e, &t->g, n);
+        t->is_q = tfl_quant_runs(t, x, r);
+        if (!mem_check(t->e, "exporting ", x->name)) return false;
+        if (!r->write(t, x)) return op_blame(t->e, &t->g, n);
     }
     t->at = 0, t->is_q = false;
     return true;
