@@ -68,7 +68,7 @@ PLUGINS    = op pass family lang dev io zoo export import deploy cmd
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))
 SRC_RT  = $(foreach f,$(FOLDERS_RT),$(wildcard src/$(f)/*.c)) $(wildcard src/api/api_rt*.c)
-GEN     = $(BUILD)/gen/onnx.pb-c.h $(BUILD)/gen/meta.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc $(BUILD)/gen/tflite_schema.inc $(if $(CROSS),$(SYSROOT))
+GEN     = $(BUILD)/gen/onnx.pb-c.h $(BUILD)/gen/meta.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc $(BUILD)/gen/tflite_schema.inc $(BUILD)/gen/vulkan_c.inc $(if $(CROSS),$(SYSROOT))
 obj     = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o $(BUILD)/gen/meta.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT)) $(BUILD)/gen/meta.pb-c.o

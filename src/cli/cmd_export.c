@@ -9,12 +9,13 @@
 #include <string.h>
 
 static const struct opt options[] = {
-    OPT_OUTPUT("PATH", "file (onnx, tflite), folder that the module's folder is created in (vkdt), or folder of the sources (c)"),
-    {"to", 0, OPT_TEXT, "FORM", "target format: onnx, tflite, vkdt or c"},
+    OPT_OUTPUT("PATH", "file (onnx, tflite), folder of the sources (c, vulkan-c), or folder that the module's folder is created in (vkdt)"),
+    {"to", 0, OPT_TEXT, "FORM", "target format: onnx, tflite, vkdt, c or vulkan-c"},
     {"opset", 0, OPT_TEXT, "N", "onnx: opset of the model, 13 to 18, in operators of ONNX's own domain alone"},
     {"isa", 0, OPT_TEXT, "ISA", "c: generic (default), armv7e-m, cortex-m55, rv32imac, x86-64 or aarch64"},
-    {"prefix", 0, OPT_TEXT, "NAME", "c: of files and identifiers (default: net)"},
-    {"weights", 0, OPT_TEXT, "FILE", "c: weights as a file in the folder, passed to the program, instead of arrays"},
+    {"prefix", 0, OPT_TEXT, "NAME", "c, vulkan-c: of files and identifiers (default: net; vulkan-c: the network's name)"},
+    {"weights", 0, OPT_TEXT, "FILE", "c: weights as a file of this name, passed to the program, instead of arrays; vulkan-c: file (default) or array"},
+    {"kernels", 0, OPT_TEXT, "WHERE", "vulkan-c: in C arrays or in files *.spv: array (default) or file"},
     {"threads", 0, OPT_COUNT, "N", "c: the program calls its kernels through a function of the caller, for at most N threads (default: 1, none)"},
     {"samples", 0, OPT_COUNT, "N", "c: inputs with known results in the test, 1 to 16 (default: 1)"},
     {"module-name", 0, OPT_TEXT, "NAME", "vkdt: name of the module, at most 8 characters"},

@@ -93,6 +93,16 @@ static VkPipelineShaderStageCreateFlags stage_flags(const struct vulkan *v, cons
     return full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0;
 }
 
+/* Where all subgroups have one size, workgroups may have more of them than may be asked for. */
+static bool asks_size(const struct vulkan *v, const struct dev_kernel *k, u32 grid)
+{
+    const VkPhysicalDeviceSubgroupSizeControlProperties *p = &v->facts.prop.subgroup_size;
+    const u32 *n = k->local[grid];
+    bool is_beyond = (u64)n[0] * n[1] * n[2] > (u64)k->subgroup * p->maxComputeWorkgroupSubgroups;
+    return k->subgroup && v->facts.on.subgroup_size.subgroupSizeControl && p->requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT &&
+           !(is_beyond && p->minSubgroupSize == p->maxSubgroupSize);
+}
+
 static bool make_pipeline(struct vulkan *v, struct dev_kernel *k, u32 grid, VkShaderModule module,
                           struct err *e)
 {
@@ -100,8 +110,7 @@ static bool make_pipeline(struct vulkan *v, struct dev_kernel *k, u32 grid, VkSh
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
         .requiredSubgroupSize = k->subgroup};
-    bool asks = k->subgroup && v->facts.on.subgroup_size.subgroupSizeControl &&
-                v->facts.prop.subgroup_size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT;
+    bool asks = asks_size(v, k, grid);
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
