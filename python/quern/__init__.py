@@ -12,10 +12,12 @@
     g = quern.graph("net.onnx")              # operators and tensors by name
     g.to_networkx(), g.draw("net.svg")
 
+    quern.deploy("net.onnx", "outputs/", {"conv2d_2": "X64:0", "add_5": "NVIDIA:0"})     # one network over several devices
+
     conv = quern.Operator("Conv", {"pads": [1, 1, 1, 1]})
     y = conv(x, w)                           # any strides
 
-Functions: compile, load, tune, graph, operators; cache_path, library_path, version.
+Functions: compile, load, tune, graph, deploy, operators; cache_path, library_path, version.
 Classes: Program, Operator, State, Graph; Timing, Profile, Verification, Check (results of a program's methods); Error.
 
 Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
@@ -23,6 +25,7 @@ Everything runs in libquern.so, through its C interface (include/quern.h). CPU k
 
 `quern.torch` has layers and operators for PyTorch.
 """
+from ._deploy import deploy
 from ._library import Error, cache_path, library_path, version
 from ._measurements import Check, Profile, Timing, Verification
 from ._network_graph import Graph, graph
@@ -30,6 +33,6 @@ from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
 from ._state import State
 
-__all__ = ["Check", "Error", "Graph", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "graph", "library_path",
-           "load", "operators", "tune", "version"]
+__all__ = ["Check", "Error", "Graph", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "deploy", "graph",
+           "library_path", "load", "operators", "tune", "version"]
 __version__ = "0.1.0"

@@ -104,6 +104,15 @@ class GraphOpts(Sized):
                 ("collapse", c_char_p), ("inches", c_double), ("params", c_int), ("device", c_char_p), ("threads", c_int), ("target", POINTER(TargetOpts))]
 
 
+SampleFn = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_void_p, c_int)
+
+
+class DeployOpts(Sized):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("devices", c_void_p), ("allocation", c_char_p), ("sample", SampleFn), ("user", c_void_p),
+                ("f16", c_int), ("fallback", c_int), ("packed", c_int), ("no_tools", c_int), ("key", c_char_p), ("tune", POINTER(TuneOpts)),
+                ("compile", POINTER(CompileOpts))]
+
+
 class Array(ctypes.Structure):
     _fields_ = [("type", c_int), ("rank", c_int), ("dim", c_int64 * 8), ("stride", c_int64 * 8), ("data", c_void_p)]
 
@@ -146,6 +155,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_version": (c_char_p,),
     "quern_text_free": (None, c_void_p),
     "quern_tensor_view": (c_int, c_void_p, c_int, c_int, POINTER(c_int64), c_void_p, Handle),
+    "quern_tensor_new": (c_int, c_void_p, c_int, c_int, POINTER(c_int64), c_void_p, Handle),
     "quern_tensor_free": (None, c_void_p),
     "quern_tensor_dtype": (c_int, c_void_p),
     "quern_tensor_rank": (c_int, c_void_p),
@@ -190,6 +200,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_model_open": (c_int, c_void_p, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_read": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_close": (None, c_void_p),
+    "quern_model_inputs": (c_int, c_void_p),
+    "quern_model_input_name": (c_char_p, c_void_p, c_int),
     "quern_operator_at": (c_int, c_int, POINTER(OperatorFacts)),
     "quern_dtype_text": (c_char_p, c_int),
     "quern_db_open": (c_int, c_void_p, c_char_p, Handle),
@@ -198,6 +210,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_compile": (c_int, c_void_p, c_void_p, POINTER(CompileOpts), Handle),
     "quern_graph_write": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), c_char_p),
     "quern_graph_text": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), Handle),
+    "quern_deploy": (c_int, c_void_p, c_void_p, c_char_p, POINTER(DeployOpts)),
     "quern_measure": (c_int, c_void_p, POINTER(MeasureOpts), Handle),
     "quern_verify": (c_int, c_void_p, c_void_p, c_char_p, c_uint64, POINTER(Check), c_int, POINTER(c_int)),
     "quern_quantize": (c_int, c_void_p, c_void_p, c_void_p, POINTER(QuantizeOpts), Handle),
