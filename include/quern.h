@@ -45,6 +45,8 @@ typedef struct quern_program quern_program; /* compiled network, to be run or sa
 typedef struct quern_tensor quern_tensor;   /* dense row-major host tensor */
 typedef struct quern_op quern_op;           /* one operator for arrays of any shape */
 typedef struct quern_state quern_state;     /* the caches of a program between runs */
+typedef struct quern_deployment quern_deployment; /* a network divided over devices, loaded */
+typedef struct quern_request quern_request; /* a run of it */
 
 /* --- context [rt] --- */
 
@@ -228,6 +230,97 @@ QUERN_API quern_status quern_state_run(quern_state *s, quern_tensor *const *in, 
 QUERN_API quern_status quern_state_save(quern_state *s, const char *path);
 QUERN_API quern_status quern_state_load(quern_state *s, const char *path);
 
+/* --- deployments: networks divided over several devices (doc/deployment.md) [rt] --- */
+
+/* A DEPLOYMENT IS CODE, as a program is (quern_program_open): its sub-graphs for processors are native code, which runs with all rights of this process. */
+struct quern_deployment_opts {
+    size_t size;
+    int threads;            /* of all processor instances (X64:0, X64:1 ..) together, which share them; 0: one per processor */
+    int fallback;           /* sub-graphs whose device is absent, or fails, run on the CPU if the deployment has programs for it; a warning says so */
+    const char *const *devices; /* "INTELGPU:0=*llvmpipe*": which device (quern_run_opts) an instance is; ended by NULL; NULL: the usual ones */
+    int require_signature;  /* as in quern_run_opts: model.meta must be signed; it has the digests of all other files, which are always compared */
+    const char *trusted;
+    int profile;            /* 1: record what runs when, see quern_deployment_trace; 2: kernel by kernel, which takes longer */
+    int only_list;          /* load nothing: for the lists below, also of deployments for devices that are not here */
+};
+/* path: its folder, or a packed file. All sub-graphs are loaded, each on its device instance by the instance's own thread; weights are shared by all
+ * requests. The context must outlive it. Its events come from the calling thread, but the warning about a device that fails during a run. o may be NULL. */
+QUERN_API quern_status quern_deployment_open(quern *q, const char *path, const struct quern_deployment_opts *o, quern_deployment **out);
+QUERN_API void quern_deployment_close(quern_deployment *d); /* waits for running requests; its requests can then only be destroyed. Not in callbacks */
+QUERN_API int quern_is_deployment(const char *path);        /* by its files' first bytes */
+/* Writes a deployment again in the other form: a folder as one packed file, a packed file as a folder. Signatures stay valid. */
+QUERN_API quern_status quern_deployment_pack(quern *q, const char *path, const char *out);
+QUERN_API const char *quern_deployment_name(const quern_deployment *d);
+QUERN_API int quern_deployment_inputs(const quern_deployment *d);
+QUERN_API int quern_deployment_outputs(const quern_deployment *d);
+/* The k-th input or output; texts are valid as long as the deployment. */
+struct quern_deployment_value {
+    size_t size;
+    const char *name;       /* "tensor_4" */
+    const char *origin;     /* its name in the network */
+    quern_dtype type;
+    int rank;
+    int64_t dim[8];         /* -1: symbolic */
+    const char *sym[8];     /* its text, "H", "2*floor(H/2)"; NULL: a number */
+};
+QUERN_API quern_status quern_deployment_value(quern_deployment *d, int is_output, int k, struct quern_deployment_value *v);
+/* The k-th device instance, "X64:0"; NULL after the last. */
+QUERN_API const char *quern_deployment_device(const quern_deployment *d, int k);
+enum { QUERN_SUBGRAPH_LISTED, QUERN_SUBGRAPH_READY, QUERN_SUBGRAPH_FALLBACK };
+struct quern_subgraph {
+    size_t size;
+    const char *name;       /* "Subgraph_0" */
+    const char *device;     /* that it is for, "X64:0" */
+    const char *framework;  /* "native" "vulkan" "openvino" .. */
+    const char *target;     /* what it was made for */
+    const char *missing;    /* what has to be done before it can run; "": nothing */
+    int state;              /* only listed; loaded on its device; on the CPU instead */
+    const char *why;        /* the last one's reason */
+    int operators, files;
+    double expected;        /* seconds of a run, as measured or predicted when it was made; 0: unknown */
+    int64_t runs;           /* so far, of all requests, with the mean of their times */
+    double seconds;
+};
+/* The k-th sub-graph, in an order in which they can run; returns 0 after the last. Safe while requests run. */
+QUERN_API int quern_deployment_subgraph(quern_deployment *d, int k, struct quern_subgraph *s);
+QUERN_API const char *quern_subgraph_operator(const quern_deployment *d, int k, int i); /* name of the i-th; NULL after the last */
+/* Path of the i-th file beneath the deployment, its role ("program" "kernel" "weights" ..) and size; NULL after the last. */
+QUERN_API const char *quern_subgraph_file(const quern_deployment *d, int k, int i, const char **role, int64_t *size);
+/* With `profile`: everything recorded so far as Chrome's trace format, which Perfetto reads: ModelInit, SubgraphInit, RequestInit, TransferFromInput,
+ * TransferToOutput, LayerExecute, Wait, BufferCopy, SubgraphExecute, ModelExecute. To a path that ends in .svg: sub-graphs by device and time, as a chart. */
+QUERN_API quern_status quern_deployment_trace(quern_deployment *d, const char *path);
+
+/* A request is one run of the network at a time, with tensors of its own; requests of a deployment overlap. It belongs to one thread at a time, and to
+ * its callback while that runs. Errors of these calls: quern_request_error, not the context. */
+QUERN_API quern_status quern_request_create(quern_deployment *d, quern_request **out); /* error: the context's */
+/* A running one is cancelled first, and its callback not called. Allowed in its own callback, after which it is destroyed. */
+QUERN_API void quern_request_destroy(quern_request *r);
+QUERN_API const char *quern_request_error(const quern_request *r);
+/* The memory of input k for these sizes (dim NULL: they are fixed by the network), to be filled before the start without a copy. The tensor is the
+ * request's: it is not freed, and valid until the next call for this input. */
+QUERN_API quern_status quern_request_input(quern_request *r, int k, int rank, const int64_t *dim, quern_tensor **t);
+/* Uses the caller's tensor for input k instead, without a copy: its memory is read until the request is done, and in later runs. */
+QUERN_API quern_status quern_request_set_input(quern_request *r, int k, const quern_tensor *t);
+/* Seeded random inputs for these sizes ("H=17,W=31"; NULL: none), others 256. */
+QUERN_API quern_status quern_request_random_inputs(quern_request *r, const char *sizes, uint64_t seed);
+/* Output k after a success: the request's tensor, valid until its next start. */
+QUERN_API quern_status quern_request_output(quern_request *r, int k, quern_tensor **t);
+/* Called once for each start, when the request is done: by the thread of a device instance, or by one that cancels it. status and error say how it ended.
+ * Allowed in it: all functions of requests but quern_request_wait and quern_request_run; so it may start this request or others again. It should be
+ * short: the device waits for it. fn NULL: none. */
+typedef void quern_done_fn(void *user, quern_request *r, quern_status status, const char *error);
+QUERN_API void quern_request_on_done(quern_request *r, quern_done_fn *fn, void *user);
+/* Checks types and sizes of the inputs and returns at once. Sub-graphs run as soon as their inputs are ready. QUERN_USAGE: an input is missing or has
+ * another type or shape, or the request is running. */
+QUERN_API quern_status quern_request_start(quern_request *r);
+/* Waits until the request is done, and its callback has returned without starting it again, for at most so many seconds (negative: without limit; 0: only
+ * asks). *done is 1 if it is and 0 if the time was up; OptimaV2's wait returned true for the latter. The status is the request's if it is done, else
+ * QUERN_OK. done may be NULL. */
+QUERN_API quern_status quern_request_wait(quern_request *r, double seconds, int *done);
+QUERN_API quern_status quern_request_run(quern_request *r); /* starts and waits */
+/* Ends it with QUERN_STOPPED after the sub-graphs that run now; quern_stop does so for all requests. Returns at once. */
+QUERN_API void quern_request_cancel(quern_request *r);
+
 /* --- signatures (doc/signing.md) --- */
 
 /* Creates an Ed25519 key pair in two new PEM files: the private key, readable by this user only, and the public one. */
@@ -239,7 +332,8 @@ QUERN_API quern_status quern_key_trust(quern *q, const char *public_path, const 
 QUERN_API quern_status quern_key_distrust(quern *q, const char *name_or_id);
 /* The trusted keys of this context: JSON, an array of {name, id}; free with quern_text_free. */
 QUERN_API quern_status quern_key_list(quern *q, char **json);
-/* Adds a signature to a .dnx file (only not 0: and removes those of other keys) and writes it to out; NULL: in place. */
+/* Adds a signature to a .dnx file or a deployment (only not 0: and removes those of other keys) and writes it to out; NULL: in place, as folders always
+ * are. */
 QUERN_API quern_status quern_sign(quern *q, const char *dnx, const char *private_path, int only, const char *out);
 
 /* --- files --- */

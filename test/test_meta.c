@@ -256,14 +256,8 @@ static void test_interface(void **state)
 static bool check_signed(void *user, struct str meta, struct str signatures, struct err *e)
 {
     struct dnx_signatures s;
-    struct buf both = {0};
     u32 by;
-    buf_str(&both, meta);
-    buf_str(&both, signatures);
-    bool ok = dnx_signatures(&s, signatures.n ? buf_view(&both) : S(""), e) && dnx_check_signatures(&s, buf_view(&both), e) &&
-              dnx_trusted(&s, user, 1, &by, e);
-    buf_release(&both);
-    return ok;
+    return dnx_check_beside(&s, meta, signatures, e) && dnx_trusted(&s, user, 1, &by, e);
 }
 
 static bool open_signed(const char *path, u8 key[SIGN_KEY_BYTES], struct err *e)

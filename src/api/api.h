@@ -55,6 +55,7 @@ struct quern_program {
 struct err *api_begin(quern *q);
 /* Limits a requested number of threads; 0: all processors. */
 int api_threads(quern *q, int threads);
+quern_status api_status(enum err_code code); /* of a failure */
 /* Ends a call: QUERN_OK, or the status of the error. */
 quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and passes to the tensor */
@@ -92,6 +93,8 @@ struct api_key { u8 key[SIGN_KEY_BYTES]; struct str name; };
 struct api_keys { struct api_key *v; u32 n, cap; };
 /* trusted: a file or folder, NULL: the user's folder, which may be missing. Broken keys in a folder
    are skipped with a warning. */
+/* Signatures that were checked: one of them is by a trusted key. trusted: as in quern_run_opts; NULL: the user's folder. */
+bool api_is_trusted(const quern *q, const struct dnx_signatures *s, const char *trusted, struct err *e);
 bool api_trusted_keys(const quern *q, struct api_keys *k, struct arena *a, const char *trusted, struct err *e);
 struct str api_trusted_folder(struct arena *a, struct err *e); /* the user's; empty: error */
 /* is_own: only this user can have written the file, and can read it if the key is private. */

@@ -84,10 +84,9 @@ bool api_given(quern *q, const char *names, ...)
     return e->code == ERR_NONE;
 }
 
-quern_status api_end(quern *q, bool ok)
+quern_status api_status(enum err_code code)
 {
-    if (ok) return QUERN_OK;
-    switch (q->err.code) {
+    switch (code) {
     case ERR_USAGE: return QUERN_USAGE;
     case ERR_NOTHING: return QUERN_NOTHING;
     case ERR_UNSUPPORTED: return QUERN_UNSUPPORTED;
@@ -99,6 +98,8 @@ quern_status api_end(quern *q, bool ok)
     default: unreachable();
     }
 }
+
+quern_status api_end(quern *q, bool ok) { return ok ? QUERN_OK : api_status(q->err.code); }
 
 /* More threads than processors only take memory, or hit system limits. */
 int api_threads(quern *q, int threads)

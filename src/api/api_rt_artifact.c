@@ -67,19 +67,24 @@ bool api_trusted_keys(const quern *q, struct api_keys *k, struct arena *a, const
 
 /* Artifacts. */
 
-static bool check_signature(const quern *q, struct str bytes, const char *trusted, struct err *e)
+bool api_is_trusted(const quern *q, const struct dnx_signatures *s, const char *trusted, struct err *e)
 {
     struct arena a = {0};
-    struct dnx_signatures s;
     struct api_keys keys;
     u32 by;
-    bool ok = dnx_signatures(&s, bytes, e) && dnx_check_signatures(&s, bytes, e) && api_trusted_keys(q, &keys, &a, trusted, e);
+    bool ok = api_trusted_keys(q, &keys, &a, trusted, e);
     u8(*key)[SIGN_KEY_BYTES] = ok ? arena_alloc(&a, SIGN_KEY_BYTES * (i64)(keys.n + 1)) : NULL;
     for (u32 k = 0; ok && k < keys.n; k++) memcpy(key[k], keys.v[k].key, SIGN_KEY_BYTES);
-    ok = ok && dnx_trusted(&s, (const u8(*)[SIGN_KEY_BYTES])key, keys.n, &by, e);
+    ok = ok && dnx_trusted(s, (const u8(*)[SIGN_KEY_BYTES])key, keys.n, &by, e);
     if (ok) log_printf(&q->log, 3, "signed by trusted key '%.*s'", STR_ARG(keys.v[by].name));
     arena_release(&a);
     return ok;
+}
+
+static bool check_signature(const quern *q, struct str bytes, const char *trusted, struct err *e)
+{
+    struct dnx_signatures s;
+    return dnx_signatures(&s, bytes, e) && dnx_check_signatures(&s, bytes, e) && api_is_trusted(q, &s, trusted, e);
 }
 
 static bool is_required(const quern *q, const struct quern_run_opts *o) { return q->o.require_signature || (o && o->require_signature); }

@@ -202,8 +202,8 @@ bool dnx_check_signatures(struct dnx_signatures *s, struct str bytes, struct err
 bool dnx_trusted(const struct dnx_signatures *s, const u8 (*key)[SIGN_KEY_BYTES], u32 n, u32 *by, struct err *e);
 /* An artifact, as accepted by dnx_read, with an additional signature; only: without existing ones. */
 bool dnx_sign(struct buf *out, struct str bytes, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e);
-/* The same signatures as a file of their own, for bytes of any kind: dnx_signatures and dnx_check_signatures take both, one after the other. old: of
-   earlier signatures, may be empty. */
+/* The same 1024 bytes as a file of their own, beside bytes of any kind; empty: not signed, n 0. Reads and checks them; adds one. */
+bool dnx_check_beside(struct dnx_signatures *s, struct str bytes, struct str signatures, struct err *e);
 bool dnx_sign_beside(struct buf *out, struct str bytes, struct str old, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e);
 
 #endif

@@ -159,21 +159,30 @@ bool dnx_sign(struct buf *out, struct str bytes, const u8 secret[SIGN_KEY_BYTES]
     return ok && (!out->failed || err_set(e, ERR_FAILED, "cannot sign the artifact: it is larger than 2 GiB"));
 }
 
+bool dnx_check_beside(struct dnx_signatures *s, struct str bytes, struct str signatures, struct err *e)
+{
+    struct buf both = {0};
+    *s = (struct dnx_signatures){0};
+    if (!signatures.n) return true;
+    if (signatures.n != BLOCK) return bad(e);
+    buf_str(&both, bytes);
+    buf_str(&both, signatures);
+    bool ok = (!both.failed || err_set(e, ERR_FAILED, "signed bytes are larger than 2 GiB")) && dnx_signatures(s, buf_view(&both), e);
+    ok = ok && (s->n || bad(e)) && dnx_check_signatures(s, buf_view(&both), e);
+    buf_release(&both);
+    return ok;
+}
+
 bool dnx_sign_beside(struct buf *out, struct str bytes, struct str old, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e)
 {
     struct dnx_signatures s;
     struct dnx_signature own = {.is_right = true};
     char message[TITLE + SIGN_DIGEST_BYTES];
-    struct buf both = {0};
-    buf_str(&both, bytes);
-    buf_str(&both, old);
-    bool ok = !both.failed || err_set(e, ERR_FAILED, "cannot sign: larger than 2 GiB");
-    ok = ok && dnx_signatures(&s, old.n ? buf_view(&both) : S(""), e) && dnx_check_signatures(&s, buf_view(&both), e) && are_right(&s, e);
-    if (ok && only) s.n = 0;
-    ok = ok && sign_public_key(secret, own.key, e) && make_message(message, bytes, e) &&
-         sign_make(secret, (struct str){message, sizeof message}, own.signature, e) && add_signature(&s, &own, e);
+    if (!dnx_check_beside(&s, bytes, old, e) || !are_right(&s, e)) return false;
+    if (only) s.n = 0;
+    bool ok = sign_public_key(secret, own.key, e) && make_message(message, bytes, e) &&
+              sign_make(secret, (struct str){message, sizeof message}, own.signature, e) && add_signature(&s, &own, e);
     if (ok) put_block(out, &s);
-    buf_release(&both);
     return ok;
 }
 

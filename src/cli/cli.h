@@ -142,6 +142,7 @@ struct cli {
 bool opts_parse(struct cli *c, int argc, const char **argv); /* false: a message was printed */
 void opts_release(struct cli *c);
 const char *opts_text(const struct cli *c, const char *name); /* last value, NULL: not given */
+bool opts_given(const struct cli *c, const char *name);
 bool opts_flag(const struct cli *c, const char *name, bool def);
 int64_t opts_count(const struct cli *c, const char *name, int64_t def);
 double opts_number(const struct cli *c, const char *name, double def); /* of numbers and times */
@@ -246,6 +247,8 @@ int tensor_read(struct cli *c, const char *path, const struct want *w, quern_ten
 /* Reads every -i in the order of the inputs. */
 int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
+int wants_of_deployment(const struct cli *c, quern_deployment *d, struct wants *w);
+int tensors_write_deployment(struct cli *c, quern_deployment *d, struct tensors *out);
 /* The sizes of the tensors, as "H=3,W=4"; "": none has a name. */
 const char *tensors_sizes(struct cli *c, const struct wants *w, const struct tensors *in);
 
@@ -275,6 +278,9 @@ double median_of(double *v, int n); /* sorts them; n > 0 */
 quern_status profile_steps(quern_program *p, struct tensors *in, struct tensors *out, struct quern_step **steps, int *n);
 /* Likewise, and prints them; also writes --breakdown. */
 quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out);
+
+/* cli_deployment.c: quern run of a deployment; exit code */
+int deployment_run(struct cli *c, const char *path);
 
 /* cli_suite.c */
 int suite_run(struct cli *c, const char *dir);

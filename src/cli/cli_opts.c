@@ -369,6 +369,8 @@ const char *opts_text(const struct cli *c, const char *name)
     return h ? h->value : NULL;
 }
 
+bool opts_given(const struct cli *c, const char *name) { return last_hit(c, name) != NULL; }
+
 bool opts_flag(const struct cli *c, const char *name, bool def)
 {
     const struct opt_hit *h = last_hit(c, name);

@@ -234,16 +234,48 @@ const char *tensors_sizes(struct cli *c, const struct wants *w, const struct ten
     return all;
 }
 
-int tensors_write(struct cli *c, quern_program *p, struct tensors *out)
+/* l: names of the outputs, with their layouts. */
+static int write_all(struct cli *c, const struct names *l, const char *const *layout, struct tensors *out)
 {
     const char *file[MAX_IO] = {0};
-    struct names l = {.what = "output", .n = quern_program_outputs(p)};
-    for (int k = 0; k < l.n; k++) l.name[k] = quern_program_output_name(p, k);
-    int code = assign_files(c, "output", &l, file);
-    for (int k = 0; k < l.n && !code; k++) {
-        if (file[k] && is_picture(file[k]))
-            code = picture_of_output(c, quern_program_output_layout(p, k), &out->v[k]);
+    int code = assign_files(c, "output", l, file);
+    for (int k = 0; k < l->n && !code; k++) {
+        if (file[k] && is_picture(file[k])) code = picture_of_output(c, layout[k], &out->v[k]);
         if (file[k] && !code) code = fail(c, quern_tensor_write(c->q, file[k], out->v[k]));
     }
     return code;
+}
+
+int tensors_write(struct cli *c, quern_program *p, struct tensors *out)
+{
+    const char *layout[MAX_IO] = {0};
+    struct names l = {.what = "output", .n = quern_program_outputs(p)};
+    for (int k = 0; k < l.n; k++) l.name[k] = quern_program_output_name(p, k), layout[k] = quern_program_output_layout(p, k);
+    return write_all(c, &l, layout, out);
+}
+
+/* Names are those of the network, where they are known. */
+static const char *value_name(const struct quern_deployment_value *v) { return *v->origin ? v->origin : v->name; }
+
+int wants_of_deployment(const struct cli *c, quern_deployment *d, struct wants *w)
+{
+    struct quern_deployment_value v = QUERN_OPTS(quern_deployment_value);
+    w->n = quern_deployment_inputs(d);
+    if (w->n > MAX_IO) return too_many(c, "inputs");
+    for (int k = 0; k < w->n && !quern_deployment_value(d, 0, k, &v); k++) {
+        struct want *x = &w->v[k];
+        *x = (struct want){.name = value_name(&v), .dtype = v.type, .layout = "", .rank = v.rank};
+        for (int i = 0; i < v.rank; i++) x->dim[i] = v.dim[i], x->sym[i] = v.sym[i];
+    }
+    return EXIT_DONE;
+}
+
+int tensors_write_deployment(struct cli *c, quern_deployment *d, struct tensors *out)
+{
+    const char *layout[MAX_IO] = {0};
+    struct quern_deployment_value v = QUERN_OPTS(quern_deployment_value);
+    struct names l = {.what = "output", .n = quern_deployment_outputs(d)};
+    if (l.n > MAX_IO) return too_many(c, "outputs");
+    for (int k = 0; k < l.n && !quern_deployment_value(d, 1, k, &v); k++) l.name[k] = value_name(&v), layout[k] = "";
+    return write_all(c, &l, layout, out);
 }

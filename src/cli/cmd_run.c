@@ -145,6 +145,11 @@ static int run_net(struct cli *c, struct net *net)
 static int run(struct cli *c)
 {
     struct net net = {0};
+    if (quern_is_deployment(c->arg[0])) return deployment_run(c, c->arg[0]);
+    for (int k = 0; k < 4; k++) {
+        static const char *const only[] = {"place", "fallback", "trace", "requests"};
+        if (opts_given(c, only[k])) return usage_error(c, "--%s is for deployments, and '%s' is none", only[k], c->arg[0]);
+    }
     int code = open_net(c, c->arg[0], &net);
     if (!code) code = run_net(c, &net);
     tensors_release(&net.in);
@@ -162,6 +167,10 @@ static const struct opt options[] = {
     {"bench", 0, OPT_FLAG, NULL, "time the program, on random inputs without -i"},
     {"profile", 0, OPT_FLAG, NULL, "time each dispatch, medians of several runs, on random inputs without -i"},
     {"breakdown", 0, OPT_TEXT, "DIR", "like --profile, and write DIR/breakdown.csv for quern plot DIR"},
+    {"place", 0, OPT_TEXT, "X64:0=cpu", "deployments: which device here an instance is; repeatable (default: that which it was made for)"},
+    {"fallback", 0, OPT_FLAG, NULL, "deployments: on the CPU what cannot run on its device"},
+    {"trace", 0, OPT_TEXT, "FILE", "deployments: write what ran when: JSON for Perfetto and Chrome, or a chart, FILE.svg"},
+    {"requests", 0, OPT_COUNT, "N", "deployments, --bench: number of requests at once (default: 3)"},
     OPT_SET,
     {"min-samples", 0, OPT_COUNT, "N", "--bench: minimal number of samples (default: 10)"},
     {"timeout", 0, OPT_TIME, "TIME", "--bench: time limit (default: 3s)"},
@@ -179,10 +188,10 @@ static const struct opt options[] = {
 
 const struct cmd cmd_run = {
     .name = "run",
-    .summary = "run a program, or a model compiled in memory",
+    .summary = "run a program, a deployment, or a model compiled in memory",
     .notes = "A program (.dnx) is code: one for the CPU runs with your rights. Run only programs that you made or trust, or\n"
              "require a signature; quern show lists the kinds of code in a program.",
-    .args = "MODEL.onnx|NET.dnx",
+    .args = "MODEL.onnx|NET.dnx|DEPLOYMENT",
     .min_args = 1,
     .max_args = 1,
     .options = options,

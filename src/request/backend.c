@@ -19,11 +19,9 @@ struct unit {
     struct req_layer *layer; /* NULL: not profiled */
 };
 
-/* Devices of kinds, by their usual names. Other kinds are the first device of their framework. */
-static const struct { const char *kind, *framework, *device; } usual[] = {
-    {"NVIDIA", "vulkan", "*NVIDIA*"}, {"NVIDIA", "opencl", "*NVIDIA*"}, {"AMDGPU", "vulkan", "*AMD*"},   {"AMDGPU", "vulkan", "*Radeon*"},
-    {"INTELGPU", "vulkan", "*Intel*"}, {"INTELGPU", "opencl", "*Intel*"}, {"MALI", "vulkan", "*Mali*"},  {"MALI", "opencl", "*Mali*"},
-    {"ADRENO", "vulkan", "*Adreno*"}, {"ADRENO", "opencl", "*Adreno*"},
+/* Devices of kinds, by parts of their names. Other kinds are the first device of their framework. */
+static const struct { const char *kind, *device; } usual[] = {
+    {"NVIDIA", "*nvidia*"}, {"AMDGPU", "*amd*"}, {"AMDGPU", "*radeon*"}, {"INTELGPU", "*intel*"}, {"MALI", "*mali*"}, {"ADRENO", "*adreno*"},
 };
 
 static const char *driver_of(struct str framework)
@@ -36,25 +34,54 @@ static const char *driver_of(struct str framework)
 
 static bool runs(struct str framework) { return driver_of(framework) != NULL; }
 
-static bool by_kind(struct req_place *p, struct str kind, struct choice *c, struct err *e)
+static bool is_processor(struct str kind)
 {
-    bool is_known = false;
-    for (i64 i = 0; i < countof(usual); i++) {
-        struct err none = {0};
-        if (!str_is(kind, usual[i].kind) || !str_is(p->framework, usual[i].framework)) continue;
-        is_known = true;
-        if (dev_select(usual[i].device, &c->driver, &c->opts, &none) && str_is(str_of(driver_of(p->framework)), c->driver->name)) return true;
-    }
-    if (is_known) err_set(e, ERR_SYSTEM, "no device of %s has such a name here; another one can be named for it", driver_of(p->framework));
+    static const char *const processor[] = {"X86", "X64", "ARM", "ARM64", "CPU"};
+    for (i64 i = 0; i < countof(processor); i++)
+        if (str_is(kind, processor[i])) return true;
     return false;
 }
 
-/* "NVIDIA:1" is the second device of the driver; "X64:1" is not another device, but another set of threads. */
+/* "NVIDIA:1" is the second device of its kind; "X64:1" is not another device, but another set of threads. */
 static u32 number_of(struct str kind, struct str number)
 {
     i64 n = 0;
-    bool is_processor = str_is(kind, "X86") || str_is(kind, "X64") || str_is(kind, "ARM") || str_is(kind, "ARM64");
-    return !is_processor && str_to_i64(number, &n) && n > 0 && n <= UINT16_MAX ? (u32)n : 0;
+    return !is_processor(kind) && str_to_i64(number, &n) && n > 0 && n <= UINT16_MAX ? (u32)n : 0;
+}
+
+static bool has_name(struct str kind, struct str name)
+{
+    bool is_known = false;
+    for (i64 i = 0; i < countof(usual); i++) {
+        if (!str_is(kind, usual[i].kind)) continue;
+        if (str_glob(str_of(usual[i].device), name)) return true;
+        is_known = true;
+    }
+    return !is_known;
+}
+
+/* Of the driver's devices: the one whose measurements it was made with (its name is in the target), else number n of its kind. UINT32_MAX: none. */
+static u32 choose(const struct req_place *p, const struct dev_driver *v, struct str kind, u32 n)
+{
+    struct buf names = {0};
+    u32 found = UINT32_MAX, made_for = UINT32_MAX, k = 0;
+    const bool number = n != 0, shares = str_is(p->framework, "vulkan") || str_is(p->framework, "opencl"); /* with other vendors' devices */
+    v->names(&names);
+    struct str rest = buf_view(&names), name;
+    for (; str_cut(rest, '\n', &name, &rest); k++) {
+        struct str head = str_fmt(p->a, "%s %.*s", v->name, STR_ARG(name));
+        if (made_for == UINT32_MAX && str_starts(p->target, head)) made_for = k;
+        if (found == UINT32_MAX && (!shares || has_name(kind, name)) && n-- == 0) found = k;
+    }
+    buf_release(&names);
+    return made_for != UINT32_MAX && !number ? made_for : found != UINT32_MAX ? found : made_for;
+}
+
+static bool find_named(struct req_place *p, struct choice *c, const char *driver, struct err *e)
+{
+    if (!dev_select(str_dup(p->a, p->device).p, &c->driver, &c->opts, e)) return false;
+    return str_is(str_of(driver), c->driver->name) ||
+           err_set(e, ERR_USAGE, "'%.*s' is a device of %s, the sub-graph's code is for %s", STR_ARG(p->device), c->driver->name, driver);
 }
 
 static bool find(struct req_place *p, struct err *e)
@@ -64,19 +91,13 @@ static bool find(struct req_place *p, struct err *e)
     struct str kind = p->name, number = S("0");
     str_cut(p->name, ':', &kind, &number);
     p->choice = c;
-    if (p->device.n) {
-        if (!dev_select(str_dup(p->a, p->device).p, &c->driver, &c->opts, e)) return false;
-        if (!str_is(str_of(driver), c->driver->name))
-            return err_set(e, ERR_USAGE, "'%.*s' is a device of %s, the sub-graph's code is for %s", STR_ARG(p->device), c->driver->name, driver);
-    } else if (!by_kind(p, kind, c, e)) {
-        if (e->code) return false;
-        c->driver = dev_find(str_of(driver));
-        if (!c->driver) return err_set(e, ERR_UNSUPPORTED, "this library has no driver '%s'", driver);
-        c->opts.index = c->driver->names ? number_of(kind, number) : 0;
-    }
-    if (!c->driver->names && !c->driver->count()) return err_set(e, ERR_SYSTEM, "no device of %s is here", driver);
     c->opts.n_threads = (u32)p->threads;
-    return true;
+    if (p->device.n) return find_named(p, c, driver, e);
+    c->driver = dev_find(str_of(driver));
+    if (!c->driver) return err_set(e, ERR_UNSUPPORTED, "this library has no driver '%s'", driver);
+    if (!c->driver->count()) return err_set(e, ERR_SYSTEM, "no device of %s is here", driver);
+    if (c->driver->names) c->opts.index = choose(p, c->driver, kind, number_of(kind, number));
+    return c->opts.index != UINT32_MAX || err_set(e, ERR_SYSTEM, "no device of %s here is one; another can be named for it: '%.*s=DEVICE'", driver, STR_ARG(p->name));
 }
 
 static void *open_place(const struct req_place *p, struct err *e)

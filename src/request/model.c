@@ -22,14 +22,14 @@ static struct str override_of(const struct req_model *m, struct str name)
 }
 
 /* The instance of this name and framework, new if there is none. NULL: nothing runs the framework. */
-static struct req_device *device_for(struct req_model *m, struct str name, struct str framework)
+static struct req_device *device_for(struct req_model *m, struct str name, struct str framework, struct str target)
 {
     for (u32 i = 0; i < m->device.n; i++)
         if (str_eq(m->device.v[i]->place.name, name) && str_eq(m->device.v[i]->place.framework, framework)) return m->device.v[i];
     const struct req_backend *b = backend_for(m, framework);
     if (!b) return NULL;
     struct req_device *d = *arr_push(&m->a, &m->device) = arena_new(&m->a, struct req_device);
-    *d = (struct req_device){.model = m, .backend = b, .place = {.name = name, .framework = framework, .device = override_of(m, name), .a = &m->a}};
+    *d = (struct req_device){.model = m, .backend = b, .place = {.name = name, .framework = framework, .target = target, .device = override_of(m, name), .a = &m->a}};
     return d;
 }
 
@@ -40,7 +40,7 @@ static void find_devices(struct req_model *m)
         struct req_slot *x = &m->unit[k].slot[0];
         x->role = META_PROGRAM;
         if (s->missing.n) err_set(&x->err, ERR_UNSUPPORTED, "not complete: %.*s", STR_ARG(s->missing));
-        else if (!(x->device = device_for(m, s->device, s->framework)))
+        else if (!(x->device = device_for(m, s->device, s->framework, s->target)))
             err_set(&x->err, ERR_UNSUPPORTED, "nothing here runs sub-graphs of '%.*s', device '%.*s'", STR_ARG(s->framework), STR_ARG(s->device));
     }
 }
@@ -55,7 +55,7 @@ static void find_fallbacks(struct req_model *m)
         struct req_slot *x = &m->unit[k].slot[1];
         x->role = META_FALLBACK;
         if (!m->o.fallback || !meta_file_of(&m->meta->subgraph.v[k], META_FALLBACK)) continue;
-        if (!d) d = device_for(m, S("fallback"), S("native"));
+        if (!d) d = device_for(m, S("fallback"), S("native"), S(""));
         x->device = d;
     }
 }
@@ -245,5 +245,12 @@ void req_trace(struct req_model *m, struct buf *b)
 {
     os_monitor_enter(m->monitor);
     trace_print(b, m);
+    os_monitor_leave(m->monitor);
+}
+
+void req_chart(struct req_model *m, struct buf *b)
+{
+    os_monitor_enter(m->monitor);
+    chart_print(b, m);
     os_monitor_leave(m->monitor);
 }

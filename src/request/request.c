@@ -26,6 +26,14 @@ struct request *request_create(struct req_model *m, struct err *e)
     return r;
 }
 
+bool request_is_in_callback(struct request *r)
+{
+    os_monitor_enter(r->model->monitor);
+    bool is_own = r->callback_thread == os_thread_id();
+    os_monitor_leave(r->model->monitor);
+    return is_own;
+}
+
 struct req_model *request_model(const struct request *r) { return r->model; }
 
 void request_destroy(struct request *r)

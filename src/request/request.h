@@ -17,7 +17,8 @@
 struct req_place {       /* a device instance */
     struct str name;     /* "X64:0" */
     struct str framework;
-    struct str device;   /* of the back end, as the caller named it; empty: the usual one */
+    struct str target;   /* what its first sub-graph was made for */
+    struct str device;   /* of the back end, as the caller named it; empty: the one that it was made for, else the usual one */
     i64 threads;         /* of a processor */
     struct arena *a;
     void *choice;        /* set by find */
@@ -84,8 +85,11 @@ struct req_state_of {             /* of a sub-graph */
     double seconds;               /* of all of them */
 };
 void req_model_state(struct req_model *m, u32 subgraph, struct req_state_of *s);
+/* Sizes of input k if the model's variables have those of the text ("H=17,W=31"; NULL: none), others `usual`. */
+bool req_model_sizes(const struct req_model *m, u32 k, const char *sizes, i64 usual, i64 dim[MAX_RANK], struct err *e);
 u32 req_model_active(struct req_model *m); /* instances that run a sub-graph, or will at once */
 void req_trace(struct req_model *m, struct buf *b); /* Chrome's trace format, of everything so far */
+void req_chart(struct req_model *m, struct buf *b); /* likewise SVG: sub-graphs by device and time, requests as colours */
 
 /* Requests. */
 
@@ -94,6 +98,7 @@ typedef void request_done_fn(void *user, struct request *r, const struct err *e)
 struct request *request_create(struct req_model *m, struct err *e);
 /* Cancels it and waits for its end; in its own callback: after it. NULL: nothing. */
 void request_destroy(struct request *r);
+bool request_is_in_callback(struct request *r); /* the calling thread is in its callback */
 struct req_model *request_model(const struct request *r);
 /* Memory of input k with these sizes, to be filled; dim NULL: all are fixed. The tensor is the request's, valid until the next call for this input. */
 bool request_input(struct request *r, u32 k, u32 rank, const i64 *dim, struct tensor *t, struct err *e);

@@ -113,6 +113,7 @@ void memory_release(struct request *r);
 double trace_now(const struct req_model *m);
 void trace_add(struct req_model *m, struct req_event x); /* in the monitor */
 void trace_print(struct buf *b, const struct req_model *m);
+void chart_print(struct buf *b, const struct req_model *m); /* chart.c */
 
 /* queue.c: all in the monitor. */
 void queue_load(struct req_model *m, u32 subgraph, u32 slot);

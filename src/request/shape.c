@@ -70,3 +70,16 @@ bool shape_bind(struct request *r, struct err *e)
         if (!shape_check(r->model, meta->input.v[k], r->var, &r->tensor[meta->input.v[k]], "input", e)) return false;
     return true;
 }
+
+bool req_model_sizes(const struct req_model *m, u32 k, const char *sizes, i64 usual, i64 dim[MAX_RANK], struct err *e)
+{
+    struct arena a = {0};
+    u32 t = m->meta->input.v[k];
+    i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
+    for (u32 v = 0; v < m->sym.var.n; v++) var[v] = usual;
+    bool ok = !sizes || sym_parse_sizes(&m->sym, sizes, var, e);
+    for (u32 d = 0; d < m->meta->tensor.v[t].rank && ok; d++)
+        ok = sym_eval(&m->sym, m->dim[t][d], var, &dim[d]) || err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(m->meta->tensor.v[t].name));
+    arena_release(&a);
+    return ok;
+}
