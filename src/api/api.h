@@ -95,6 +95,9 @@ struct api_keys { struct api_key *v; u32 n, cap; };
    are skipped with a warning. */
 /* Signatures that were checked: one of them is by a trusted key. trusted: as in quern_run_opts; NULL: the user's folder. */
 bool api_is_trusted(const quern *q, const struct dnx_signatures *s, const char *trusted, struct err *e);
+/* For struct meta_opts; user: struct api_trust. Whether model.meta is signed by a trusted key. */
+struct api_trust { const quern *q; const char *trusted; };
+bool api_check_trust(void *user, struct str meta, struct str signatures, struct err *e);
 bool api_trusted_keys(const quern *q, struct api_keys *k, struct arena *a, const char *trusted, struct err *e);
 struct str api_trusted_folder(struct arena *a, struct err *e); /* the user's; empty: error */
 /* is_own: only this user can have written the file, and can read it if the key is private. */

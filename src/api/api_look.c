@@ -4,6 +4,7 @@
 // documented in include/quern.h.
 #include "api/api_model.h"
 
+#include "art/meta.h"
 #include "core/spirv.h"
 #include "import/import.h"
 #include "lab/lab.h"
@@ -137,24 +138,48 @@ quern_status quern_measure(quern *q, const struct quern_measure_opts *o, char **
 
 /* Plans. */
 
-static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str bytes)
+/* e: why they could not be read or checked. */
+static void put_signers(struct buf *b, quern *q, struct arena *a, const struct dnx_signatures *s, const struct err *e)
 {
-    struct dnx_signatures s;
     struct api_keys keys;
-    struct err e = {0}, none = {0};
-    if (!dnx_signatures(&s, bytes, &e) || !s.n) buf_printf(b, "%s\n", e.code ? e.msg : "not signed");
-    bool is_known = s.n && dnx_check_signatures(&s, bytes, &e);
-    if (s.n && !api_trusted_keys(q, &keys, a, q->trusted, &none)) keys.n = 0;
-    for (u32 k = 0; k < s.n; k++) {
+    struct err none = {0};
+    if (!s->n) buf_printf(b, "%s\n", e->code ? e->msg : "not signed");
+    if (s->n && !api_trusted_keys(q, &keys, a, q->trusted, &none)) keys.n = 0;
+    for (u32 k = 0; k < s->n; k++) {
         char id[SIGN_ID_BYTES];
         u32 t = 0;
-        sign_key_id(s.v[k].key, id);
-        while (t < keys.n && memcmp(keys.v[t].key, s.v[k].key, SIGN_KEY_BYTES) != 0) t++;
-        if (!is_known) buf_printf(b, "signed by key %s: not checked, %s\n", id, e.msg);
-        else if (!s.v[k].is_right) buf_printf(b, "SIGNATURE WRONG, changed after it was signed: key %s\n", id);
+        sign_key_id(s->v[k].key, id);
+        while (t < keys.n && memcmp(keys.v[t].key, s->v[k].key, SIGN_KEY_BYTES) != 0) t++;
+        if (e->code) buf_printf(b, "signed by key %s: not checked, %s\n", id, e->msg);
+        else if (!s->v[k].is_right) buf_printf(b, "SIGNATURE WRONG, changed after it was signed: key %s\n", id);
         else if (t < keys.n) buf_printf(b, "signed by key %s, trusted as '%.*s'\n", id, STR_ARG(keys.v[t].name));
         else buf_printf(b, "signed by key %s, which is not trusted\n", id);
     }
+}
+
+static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str bytes)
+{
+    struct dnx_signatures s;
+    struct err e = {0};
+    if (dnx_signatures(&s, bytes, &e)) dnx_check_signatures(&s, bytes, &e);
+    put_signers(b, q, a, &s, &e);
+}
+
+/* A folder, its model.meta, or a packed file. */
+static bool show_deployment(struct buf *b, quern *q, struct arena *a, const char *path, struct err *e)
+{
+    struct dnx_signatures s;
+    struct err unchecked = {0};
+    struct api_trust t = {q, q->trusted};
+    const struct meta_opts o = {true, q->o.require_signature ? api_check_trust : NULL, &t};
+    struct meta_store *x = meta_open(path, &o, e);
+    if (!x) return false;
+    meta_print_model(b, meta_model_of(x));
+    dnx_check_beside(&s, meta_model_bytes(x), meta_signature_bytes(x), &unchecked);
+    buf_char(b, '\n');
+    put_signers(b, q, a, &s, &unchecked);
+    meta_close(x);
+    return true;
 }
 
 /* Of all variants. */
@@ -261,12 +286,14 @@ static bool show(quern *q, struct buf *b, struct arena *a, const char *path, str
 {
     struct os_file f;
     struct plan p;
+    if (meta_is_store(path)) return show_deployment(b, q, a, path, e);
     if (!api_artifact_load(q, &f, path, NULL, e)) return false;
     struct str bytes = {(const char *)f.p, f.n};
     bool ok;
     if (str_starts(bytes, S("SQLite format 3"))) ok = show_database(b, path, e);
     else if (str_starts(bytes, S("kernel "))) ok = show_kernel(b, a, bytes, e);
     else if (spirv_is_module(bytes)) ok = show_spirv(b, bytes, e);
+    else if (meta_is_program(bytes)) ok = meta_print_program(b, bytes, e);
     else if (api_is_dnx(&f)) {
         ok = api_artifact_read(q, &f, &p, a, NULL, e);
         if (ok) plan_show(b, &p), put_signatures(b, q, a, bytes);

@@ -81,6 +81,13 @@ bool api_is_trusted(const quern *q, const struct dnx_signatures *s, const char *
     return ok;
 }
 
+bool api_check_trust(void *user, struct str meta, struct str signatures, struct err *e)
+{
+    const struct api_trust *t = user;
+    struct dnx_signatures s;
+    return dnx_check_beside(&s, meta, signatures, e) && api_is_trusted(t->q, &s, t->trusted, e);
+}
+
 static bool check_signature(const quern *q, struct str bytes, const char *trusted, struct err *e)
 {
     struct dnx_signatures s;

@@ -27,15 +27,6 @@ struct quern_request {
 
 /* Opening. */
 
-struct trust { const quern *q; const char *trusted; };
-
-static bool check_trust(void *user, struct str meta, struct str signatures, struct err *e)
-{
-    const struct trust *t = user;
-    struct dnx_signatures s;
-    return dnx_check_beside(&s, meta, signatures, e) && api_is_trusted(t->q, &s, t->trusted, e);
-}
-
 static bool read_devices(struct req_model_opts *m, struct arena *a, const char *const *device, struct err *e)
 {
     struct { struct req_override *v; u32 n, cap; } list = {0};
@@ -52,12 +43,12 @@ static bool read_devices(struct req_model_opts *m, struct arena *a, const char *
 static bool open_model(quern_deployment *d, const char *path, const struct quern_deployment_opts *o, struct err *e)
 {
     quern *q = d->q;
-    struct trust t = {q, o->trusted ? o->trusted : q->trusted};
+    struct api_trust t = {q, o->trusted ? o->trusted : q->trusted};
     struct req_model_opts m = {.only_list = o->only_list != 0, .fallback = o->fallback != 0, .threads = api_threads(q, o->threads), .log = q->log, .stop = &q->stop};
     if (o->threads < 0) return err_set(e, ERR_USAGE, "number of threads %d is negative", o->threads);
     if (o->profile < 0 || o->profile > 2) return err_set(e, ERR_USAGE, "profile is %d, expected 0, 1 or 2", o->profile);
     m.profile = (enum req_profile)o->profile;
-    if (q->o.require_signature || o->require_signature) m.meta = (struct meta_opts){true, check_trust, &t};
+    if (q->o.require_signature || o->require_signature) m.meta = (struct meta_opts){true, api_check_trust, &t};
     if (!read_devices(&m, &d->a, o->devices, e)) return false;
     d->m = req_model_open(path, &m, e);
     return d->m != NULL;

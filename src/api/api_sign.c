@@ -4,6 +4,7 @@
 // Trusted keys are files in the user's configuration folder, one each; a key is revoked by removing
 // its file.
 #include "api/api.h"
+#include "art/meta.h"
 
 #include <string.h>
 
@@ -146,7 +147,13 @@ quern_status quern_sign(quern *q, const char *dnx, const char *private_path, int
     u8 secret[SIGN_KEY_BYTES] = {0};
     if (!api_given(q, "dnx private_path", dnx, private_path)) return QUERN_USAGE;
     struct err *e = &q->err;
-    bool ok = api_read_key(secret, private_path, true, true, e) && os_load(&f, dnx, INT64_MAX, e);
+    const bool is_deployment = meta_is_store(dnx);
+    bool ok = api_read_key(secret, private_path, true, true, e) && (is_deployment || os_load(&f, dnx, INT64_MAX, e));
+    if (is_deployment) {
+        ok = ok && meta_sign(dnx, secret, only != 0, out, e);
+        sign_forget(secret);
+        return api_end(q, ok);
+    }
     struct str bytes = {(const char *)f.p, f.n};
     if (ok) ok = (dnx_read(&p, &a, bytes, e) && dnx_sign(&b, bytes, secret, only != 0, e)) || err_prefix(e, "'%s'", dnx);
     sign_forget(secret);

@@ -62,6 +62,9 @@ bool meta_write_model(struct buf *out, const struct meta_model *m, struct err *e
 bool meta_read_model(struct meta_model *m, struct arena *a, struct str bytes, struct err *e);
 bool meta_is_model(struct str bytes);   /* by the first bytes */
 bool meta_is_program(struct str bytes);
+/* For people: the whole description; the files and ranges of <sub-graph>.meta, and its plan. */
+void meta_print_model(struct buf *b, const struct meta_model *m);
+bool meta_print_program(struct buf *b, struct str bytes, struct err *e);
 const char *meta_role_name(enum meta_role r); /* "program" "kernel" ... */
 /* meta_verify.c. Indices, order, names, paths; every tensor has one producer: the caller, or one sub-graph. */
 bool meta_verify_model(const struct meta_model *m, struct err *e);

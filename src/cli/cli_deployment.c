@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_PLACES = 64, MAX_REQUESTS = 256, WARM_UP = 3 };
+enum { MAX_OVERRIDES = 64, MAX_REQUESTS = 256, WARM_UP = 3 };
 
 struct job {
     quern_deployment *d;
@@ -23,10 +23,10 @@ static int request_fail(struct cli *c, const quern_request *r, quern_status s)
 
 static int open_deployment(struct cli *c, const char *path, quern_deployment **d)
 {
-    const char *place[MAX_PLACES + 1] = {0};
+    const char *place[MAX_OVERRIDES + 1] = {0};
     struct quern_deployment_opts o = QUERN_OPTS(quern_deployment_opts);
     int at = 0, n = 0;
-    while (n < MAX_PLACES && (place[n] = opts_next(c, "place", &at))) n++;
+    while (n < MAX_OVERRIDES && (place[n] = opts_next(c, "place", &at))) n++;
     o.devices = place;
     o.threads = (int)opts_count(c, "threads", 0);
     o.fallback = opts_flag(c, "fallback", false);

@@ -28,7 +28,7 @@ static const struct opt options[] = {OPT_INTERFACE, OPT_SIGNATURE, OPT_END};
 
 const struct cmd cmd_show = {
     .name = "show",
-    .summary = "print a model, program, kernel, SPIR-V module or database; explain a kernel's name",
+    .summary = "print a model, program, deployment, kernel, SPIR-V module or database; explain a kernel's name",
     .args = "FILE|NAME",
     .min_args = 1,
     .max_args = 1,

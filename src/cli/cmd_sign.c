@@ -19,8 +19,8 @@ static const struct opt options[] = {
 
 const struct cmd cmd_sign = {
     .name = "sign",
-    .summary = "sign a program (doc/signing.md)",
-    .args = "NET.dnx",
+    .summary = "sign a program or a deployment (doc/signing.md)",
+    .args = "NET.dnx|DEPLOYMENT",
     .min_args = 1,
     .max_args = 1,
     .options = options,
