@@ -51,23 +51,18 @@ static struct str steps_of(const struct deploy_job *j)
 
 static bool write_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, struct err *e)
 {
-    struct str onnx;
-    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e) || !deploy_onnx(&onnx, x, j, OPSET, e)) return false;
+    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e)) return false;
     s->target = S("ARA-1");
     s->missing = str_fmt(j->arena, "%sfollow %.*s/convert.txt with Kinara's tools (ARA SDK)", j->samples->n ? "" : "deploy with calibration data, then ",
                          STR_ARG(j->folder));
-    return deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e) && (!j->samples->n || add_samples(files, s, x, j, e)) &&
+    return deploy_add_onnx(files, s, x, j, OPSET, e) && (!j->samples->n || add_samples(files, s, x, j, e)) &&
            deploy_add(files, s, j, "convert.txt", META_SCRIPT, steps_of(j), e);
 }
 
 static bool ara1_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    struct deploy_net x;
     s->framework = S("dvapi");
-    if (!deploy_net_open(&x, j, false, e)) return false;
-    bool ok = write_net(s, files, &x, j, e);
-    deploy_net_close(&x);
-    return ok;
+    return deploy_with_net(s, files, j, false, write_net, e);
 }
 
 const struct deploy_backend deploy_ara1 = {.kinds = "ARA1", .framework = "dvapi", .needs_samples = true, .write = ara1_write};

@@ -74,10 +74,9 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
                                          .tools = "graph_surgery.py onnxparser.py vas cavalry_gen",
                                          .product = deploy_file(j, ".bin").p,
                                          .role = META_BLOB};
-    struct str onnx;
     bool made = false;
-    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e) || !deploy_onnx(&onnx, x, j, OPSET, e)) return false;
-    bool ok = deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e) && add_samples(files, s, x, j, e) &&
+    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e)) return false;
+    bool ok = deploy_add_onnx(files, s, x, j, OPSET, e) && add_samples(files, s, x, j, e) &&
               deploy_add(files, s, j, script.script, META_SCRIPT, script_of(x, j), e) && (!j->samples->n || deploy_convert(&made, files, s, j, &script, e));
     s->target = S("CV22");
     if (!made) s->missing = str_fmt(j->arena, "%.*s (Ambarella's CNNGen)", STR_ARG(deploy_to_run(j, &script)));
@@ -87,12 +86,8 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
 
 static bool cv22_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    struct deploy_net x;
     s->framework = S("cvflow");
-    if (!deploy_net_open(&x, j, false, e)) return false;
-    bool ok = write_net(s, files, &x, j, e);
-    deploy_net_close(&x);
-    return ok;
+    return deploy_with_net(s, files, j, false, write_net, e);
 }
 
 const struct deploy_backend deploy_cv22 = {.kinds = "CV22", .framework = "cvflow", .needs_samples = true, .write = cv22_write};

@@ -51,10 +51,14 @@ struct deploy_net {
 };
 bool deploy_net_open(struct deploy_net *x, const struct deploy_job *j, bool f16, struct err *e);
 void deploy_net_close(struct deploy_net *x);
+/* Opens it for a part of a back end's work. */
+typedef bool deploy_net_fn(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, struct err *e);
+bool deploy_with_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, bool f16, deploy_net_fn *fn, struct err *e);
 /* Every input of four or five axes has a batch of 1. */
 bool deploy_check_batch(const struct deploy_net *x, const struct deploy_job *j, struct err *e);
-/* As ONNX of that opset; ERR_UNSUPPORTED names the node that it cannot express. In the job's arena. */
+/* As ONNX of that opset, in the job's arena; ERR_UNSUPPORTED names the node that it cannot express. */
 bool deploy_onnx(struct str *bytes, const struct deploy_net *x, const struct deploy_job *j, i64 opset, struct err *e);
+bool deploy_add_onnx(struct meta_contents *files, struct meta_subgraph *s, const struct deploy_net *x, const struct deploy_job *j, i64 opset, struct err *e);
 
 /* deploy_samples.c: recorded inputs as files. */
 enum deploy_layout { DEPLOY_ROWS, DEPLOY_CHANNELS_LAST /* axis 1 is the last one, of three and more axes */ };

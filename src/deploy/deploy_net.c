@@ -191,3 +191,18 @@ bool deploy_onnx(struct str *bytes, const struct deploy_net *x, const struct dep
     *bytes = deploy_text(j, &b);
     return ok;
 }
+
+bool deploy_add_onnx(struct meta_contents *files, struct meta_subgraph *s, const struct deploy_net *x, const struct deploy_job *j, i64 opset, struct err *e)
+{
+    struct str onnx;
+    return deploy_onnx(&onnx, x, j, opset, e) && deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e);
+}
+
+bool deploy_with_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, bool f16, deploy_net_fn *fn, struct err *e)
+{
+    struct deploy_net x;
+    if (!deploy_net_open(&x, j, f16, e)) return false;
+    bool ok = fn(s, files, &x, j, e);
+    deploy_net_close(&x);
+    return ok;
+}

@@ -121,10 +121,9 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
                                                             : "qairt-converter|snpe-onnx-to-dlc qairt-quantizer|snpe-dlc-quant|snpe-dlc-quantize",
                                          .product = deploy_file(j, ".dlc").p,
                                          .role = META_BLOB};
-    struct str onnx;
     bool made = false, can_run = j->samples->n || j->is_f16;
-    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e) || !deploy_onnx(&onnx, x, j, OPSET, e)) return false;
-    bool ok = deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e) && add_samples(files, s, x, j, e) &&
+    if (!deploy_check_batch(x, j, e) || !deploy_check_samples(x, j, e)) return false;
+    bool ok = deploy_add_onnx(files, s, x, j, OPSET, e) && add_samples(files, s, x, j, e) &&
               deploy_add(files, s, j, script.script, META_SCRIPT, script_of(x, j), e) && (!can_run || deploy_convert(&made, files, s, j, &script, e));
     const char *socs = os_env("HTP_SOCS");
     s->target = str_fmt(j->arena, "%s, HTP of %s", j->is_f16 ? "f16" : "8 bits", socs && *socs ? socs : "sm8550");
@@ -135,12 +134,8 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
 
 static bool hexagon_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    struct deploy_net x;
     s->framework = S("snpe");
-    if (!deploy_net_open(&x, j, false, e)) return false;
-    bool ok = write_net(s, files, &x, j, e);
-    deploy_net_close(&x);
-    return ok;
+    return deploy_with_net(s, files, j, false, write_net, e);
 }
 
 const struct deploy_backend deploy_hexagon = {.kinds = "HEXAGON", .framework = "snpe", .needs_samples = true, .write = hexagon_write};

@@ -26,10 +26,8 @@ static struct str script_of(const struct deploy_job *j)
 static bool write_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, struct err *e)
 {
     const struct deploy_script script = {.script = "convert.sh", .tools = "compile_tool", .product = deploy_file(j, ".blob").p, .role = META_BLOB};
-    struct str onnx;
     bool made = false;
-    if (!deploy_onnx(&onnx, x, j, OPSET, e)) return false;
-    bool ok = deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e) &&
+    bool ok = deploy_add_onnx(files, s, x, j, OPSET, e) &&
               deploy_add(files, s, j, script.script, META_SCRIPT, script_of(j), e) && deploy_convert(&made, files, s, j, &script, e);
     s->target = S("MYRIAD, OpenVINO 2022.3");
     if (!made) s->missing = str_fmt(j->arena, "%.*s (OpenVINO 2022.3)", STR_ARG(deploy_to_run(j, &script)));
@@ -38,12 +36,8 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
 
 static bool myriad_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    struct deploy_net x;
     s->framework = S("openvino-2022.3");
-    if (!deploy_net_open(&x, j, j->is_f16, e)) return false;
-    bool ok = write_net(s, files, &x, j, e);
-    deploy_net_close(&x);
-    return ok;
+    return deploy_with_net(s, files, j, j->is_f16, write_net, e);
 }
 
 const struct deploy_backend deploy_myriad = {.kinds = "MYRIAD", .framework = "openvino-2022.3", .write = myriad_write};

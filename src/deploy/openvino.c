@@ -106,11 +106,12 @@ static struct str script_of(const struct deploy_job *j, const char *device)
     return deploy_text(j, &b);
 }
 
-static bool write_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, const char *device,
-                      struct err *e)
+static bool write_net(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, struct err *e)
 {
+    char device[32];
     struct reply r = {0};
     struct str onnx, blob = {0};
+    if (!openvino_device(j->device->name, device, sizeof device)) return err_set(e, ERR_USAGE, "no device of OpenVINO: '%.*s'", STR_ARG(j->device->name));
     if (!deploy_onnx(&onnx, x, j, OPSET, e)) return false;
     if (!j->no_tools && !make_blob(&blob, &r, j, device, onnx, e)) return false;
     if (r.made) s->target = str_fmt(j->arena, "%s, OpenVINO %s", device, r.version);
@@ -125,14 +126,8 @@ static bool write_net(struct meta_subgraph *s, struct meta_contents *files, cons
 
 static bool openvino_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    char device[32];
-    struct deploy_net x;
     s->framework = S("openvino");
-    if (!openvino_device(j->device->name, device, sizeof device)) return err_set(e, ERR_USAGE, "no device of OpenVINO: '%.*s'", STR_ARG(j->device->name));
-    if (!deploy_net_open(&x, j, j->is_f16, e)) return false;
-    bool ok = write_net(s, files, &x, j, device, e);
-    deploy_net_close(&x);
-    return ok;
+    return deploy_with_net(s, files, j, j->is_f16, write_net, e);
 }
 
 const struct deploy_backend deploy_openvino = {.kinds = "OPENVINO_CPU OPENVINO_GPU OPENVINO_NPU", .framework = "openvino", .write = openvino_write};

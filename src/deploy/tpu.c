@@ -53,15 +53,10 @@ static bool write_quantised(struct meta_subgraph *s, struct meta_contents *files
 }
 
 /* What there is without calibration data: the network in floats. */
-static bool write_plain(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
+static bool write_plain(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_net *x, const struct deploy_job *j, struct err *e)
 {
-    struct deploy_net x;
-    struct str onnx;
-    if (!deploy_net_open(&x, j, false, e)) return false;
-    bool ok = deploy_onnx(&onnx, &x, j, EXPORT_OPSET, e) && deploy_add(files, s, j, deploy_file(j, ".onnx").p, META_NETWORK, onnx, e);
-    deploy_net_close(&x);
     s->missing = S("the Edge TPU computes in 8 bits: deploy with calibration data");
-    return ok;
+    return deploy_add_onnx(files, s, x, j, EXPORT_OPSET, e);
 }
 
 static bool tpu_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
@@ -69,7 +64,7 @@ static bool tpu_write(struct meta_subgraph *s, struct meta_contents *files, cons
     const struct exporter *to = export_find(S("tflite"));
     s->framework = S("tflite");
     s->target = S("Edge TPU");
-    if (!j->quantize || !j->samples->n) return write_plain(s, files, j, e);
+    if (!j->quantize || !j->samples->n) return deploy_with_net(s, files, j, false, write_plain, e);
     if (!to) return err_set(e, ERR_UNSUPPORTED, "this build has no exporter for TFLite");
     return write_quantised(s, files, j, to, e);
 }
