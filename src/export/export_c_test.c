@@ -3,6 +3,8 @@
 // export_c_test.c: a test of a program in C: inputs, what the reference evaluator makes of them, and a main function that compares. And files to build it.
 #include "export/export_c.h"
 
+#include <math.h>
+
 static void put_array(struct buf *b, const struct tensor *x, const char *what, u32 sample, u32 k)
 {
     i64 n = tensor_count(x);
@@ -22,11 +24,11 @@ static void put_check(struct buf *b, enum dtype d)
 {
     const char *of = value_of(d);
     buf_printf(b, "static int check_%s(const char *name, const %s *got, const %s *want, long n, double rtol, double atol)\n{\n", dtype_name(d), c_type(d), c_type(d));
-    buf_z(b, "    double most = 0, error;\n    long i, n_bad = 0;\n    for (i = 0; i < n; i++) {\n");
+    buf_z(b, "    double most = 0, error, size;\n    long i, n_bad = 0;\n    for (i = 0; i < n; i++) {\n");
     buf_printf(b, "        const double x = (double)%s(got[i]), y = (double)%s(want[i]);\n", of, of);
-    buf_z(b, "        if (x == y || (x != x && y != y)) continue;\n        error = fabs(x - y);\n"
-             "        if (!(error <= most)) most = error;\n        n_bad += !(error <= atol + rtol * fabs(y));\n    }\n"
-             "    printf(\"%s: %ld of %ld elements wrong, largest error %g\\n\", name, n_bad, n, most);\n    return n_bad != 0;\n}\n\n");
+    buf_z(b, "        if (x == y || (x != x && y != y)) continue;\n        \n        error = x < y ? y - x : x - y, size = y < 0 ? -y : y;\n"
+             "        if (!(error <= most)) most = error;\n        n_bad += !(error <= atol + rtol * size);\n    }\n"
+             "    REPORT(name, n_bad, n, most);\n    return n_bad != 0;\n}\n\n");
 }
 
 static void put_checks(struct buf *b, const struct c_net *n)
@@ -76,10 +78,31 @@ static void put_sample(struct buf *b, const struct c_net *n, const struct export
     buf_z(b, "    return bad;\n}\n\n");
 }
 
+static bool has_infinite(const struct tensor *x)
+{
+    for (i64 i = 0; (x->dtype == DT_F32 || x->dtype == DT_F64) && i < tensor_count(x); i++)
+        if (!isfinite(elem_f64(x->dtype, x->data, i))) return true;
+    return false;
+}
+
+static bool needs_math(const struct c_net *n, const struct export_job *j)
+{
+    bool needs = false;
+    for (u32 k = 0; k < n->p->output.n; k++) needs |= n->p->output.v[k].dtype == DT_F16;
+    for (u32 i = 0; i < j->n_sample; i++) {
+        for (u32 k = 0; k < n->p->input.n; k++) needs |= has_infinite(j->sample[i].in[k]);
+        for (u32 k = 0; k < n->p->output.n; k++) needs |= has_infinite(j->sample[i].out[k]);
+    }
+    return needs;
+}
+
 void c_print_test(struct buf *b, const struct c_net *n, const struct export_job *j)
 {
     buf_printf(b, "/* Runs the network on inputs with known results. Exit code 0: all results are right. */\n");
-    buf_printf(b, "#include \"%.*s.h\"\n\n#include <math.h>\n#include <stdio.h>\n\n", STR_ARG(n->prefix));
+    buf_printf(b, "#include \"%.*s.h\"\n\n%s"
+                  "#ifdef %.*s_QUIET /* without stdio.h */\n#define REPORT(name, n_bad, n, most) ((void)(name), (void)(n), (void)(most))\n"
+                  "#else\n#include <stdio.h>\n#define REPORT(name, n_bad, n, most) printf(\"%%s: %%ld of %%ld elements wrong, largest error %%g\\n\", name, n_bad, n, most)\n"
+                  "#endif\n\n", STR_ARG(n->prefix), needs_math(n, j) ? "#include <math.h>\n" : "", STR_ARG(n->upper));
     for (u32 i = 0; i < j->n_sample; i++) {
         for (u32 k = 0; k < n->p->input.n; k++) put_array(b, j->sample[i].in[k], "in", i, k);
         for (u32 k = 0; k < n->p->output.n; k++) put_array(b, j->sample[i].out[k], "want", i, k);

@@ -3,6 +3,8 @@
 // export_c_text.c: the header and the source of a program in C: kernels as language c99 prints them, and one driver that calls them in order.
 #include "export/export_c.h"
 
+#include <math.h>
+
 static void put_origin(struct buf *b, const struct c_net *n)
 {
     buf_z(b, "/* Made by quern export --to c from the network '");
@@ -239,10 +241,20 @@ void c_print_source(struct buf *b, const struct c_net *n)
 
 /* Weights. */
 
+static bool has_infinite_weights(const struct c_net *n)
+{
+    for (u32 k = 0; k < n->p->buf.n; k++) {
+        const struct plan_buf *x = &n->p->buf.v[k];
+        for (i64 i = 0; n->buf[k].name.n && (x->dtype == DT_F32 || x->dtype == DT_F64) && i < x->data_size / dtype_size(x->dtype); i++)
+            if (!isfinite(elem_f64(x->dtype, x->data, i))) return true;
+    }
+    return false;
+}
+
 void c_print_weights(struct buf *b, const struct c_net *n)
 {
     put_origin(b, n);
-    buf_z(b, "#include <math.h>\n#include <stdint.h>\n\n");
+    buf_printf(b, "%s#include <stdint.h>\n\n", has_infinite_weights(n) ? "#include <math.h>\n" : "");
     put_weights_extern(b, n);
     for (u32 k = 0; k < n->p->buf.n; k++) {
         const struct plan_buf *x = &n->p->buf.v[k];

@@ -11,7 +11,8 @@
 // function runs all iterations, as nested loops of constant lengths.
 //
 // A vector is a scalar per lane, an index 32 bits wide: programs for machines with more memory are not exported as C. Functions of f32 are
-// helpers or calls of <math.h>. A target that multiplies pairs of i16 (SMLAD) has words of two, loaded from a multiple of their size or not.
+// helpers or calls of <math.h>. Products of bytes are multiply-adds, or of words of four bytes where the target multiplies pairs of i16 (Arm's DSP
+// extension): bytes 0 and 2 of both words are extended to such a pair, then bytes 1 and 3.
 #include "lang/lang_text.h"
 
 /* Memory. */
@@ -67,6 +68,100 @@ static void store(struct text *t, kval v)
         else text_line(t, "%.*s = %.*s;", STR_ARG(at), STR_ARG(s));
     }
     t->lane = 0;
+}
+
+/* Words of bytes. */
+
+struct words {
+    bool *is_word;  /* per LOAD: it is needed as words */
+    bool *is_other; /* and, or, as lanes */
+};
+
+enum { TERMS = 4 };
+
+static bool is_bytes(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v), *array = kir_at(k, x->a), *at = kir_at(k, x->b);
+    if (x->op != KI_LOAD || x->lanes % TERMS) return false;
+    return !x->c && at->op == KI_RAMP && at->imm.i == 1 && array->lanes <= 1 && !(array->op == KI_ALLOC && array->aux == KS_REG);
+}
+
+/* Can v, an operand of a DOT, be made of words? It is loaded, a constant, one of these again and again, or one of two by a condition. */
+static bool has_words(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->dtype != DT_U8 && x->dtype != DT_I8) return false;
+    if (x->op == KI_SPLAT) return kir_lanes(k, x->a) == TERMS && has_words(k, x->a);
+    if (x->op == KI_SELECT) return kir_at(k, x->a)->op == KI_SPLAT && kir_lanes(k, kir_at(k, x->a)->a) == 1 && has_words(k, x->b) && has_words(k, x->c);
+    return x->op == KI_CONST || is_bytes(k, v);
+}
+
+/* Is v a DOT of words? */
+static bool is_word_dot(const struct kir *k, const struct caps *c, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->op != KI_DOT || x->dtype != DT_I32 || !caps_has_dot(c, DT_I16, DT_I16, DT_I32)) return false;
+    return has_words(k, x->a) && has_words(k, x->b) && kir_dtype(k, x->a) != kir_dtype(k, x->b);
+}
+
+static bool passes_words(const struct kir_ins *x) { return x->op == KI_SPLAT || x->op == KI_SELECT; }
+
+/* From the last instruction on: what needs a value needs its operands in the same form. */
+static void find_words(struct text *t, struct words *w)
+{
+    const struct kir *k = t->k;
+    w->is_word = arena_array(t->arena, bool, k->ins.n + 1);
+    w->is_other = arena_array(t->arena, bool, k->ins.n + 1);
+    for (kval v = k->ins.n - 1; v > 0; v--) {
+        const struct kir_ins *x = kir_at(k, v);
+        bool is_dot = is_word_dot(k, t->caps, v), is_needed = kir_op_info(x->op)->cls != 'P' || w->is_other[v] || is_dot;
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
+            kval y = kir_operand(x, i);
+            bool is_condition = x->op == KI_SELECT && i == 0;
+            if ((is_dot && i < 2) || (passes_words(x) && !is_condition && w->is_word[v])) w->is_word[y] = true;
+            if ((is_dot ? i == 2 : is_needed) || (is_condition && w->is_word[v])) w->is_other[y] = true;
+        }
+        if (is_dot) w->is_other[v] = true;
+    }
+}
+
+static bool load_lanes(struct text *t, kval v)
+{
+    const struct words *w = t->own;
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (!w->is_word[v]) return false;
+    assert(is_bytes(t->k, v));
+    struct str word = text_helper(t, "word", x->dtype, 1, DT_NONE), array = text_array_name(t, x->a), at = text_value(t, kir_at(t->k, x->b)->a);
+    for (u32 i = 0; i < x->lanes / TERMS; i++)
+        text_line(t, "const u32 d%u_%u = %.*s(%.*s + %.*s + %u);", v, i, STR_ARG(word), STR_ARG(array), STR_ARG(at), TERMS * i);
+    return !w->is_other[v];
+}
+
+/* Values of which only words are needed have no lanes of their own. */
+static bool statement(struct text *t, kval v)
+{
+    const struct words *w = t->own;
+    return passes_words(kir_at(t->k, v)) && w->is_word[v] && !w->is_other[v];
+}
+
+/* Word number `at` of an operand. */
+static struct str word_text(struct text *t, kval v, u32 at)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->op == KI_SPLAT) return word_text(t, x->a, 0);
+    if (x->op == KI_CONST) return text_fmt(t, "%uu", (u32)(x->imm.i & 255) * 0x01010101u);
+    if (x->op == KI_LOAD) return text_fmt(t, "d%u_%u", v, at);
+    struct str c = text_value(t, kir_at(t->k, x->a)->a), a = word_text(t, x->b, at), b = word_text(t, x->c, at);
+    return text_fmt(t, "(%.*s ? %.*s : %.*s)", STR_ARG(c), STR_ARG(a), STR_ARG(b));
+}
+
+static struct str dot(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    bool turns = kir_dtype(t->k, x->a) == DT_I8;
+    struct str f = text_helper(t, "dot_u8_i8", DT_I32, 1, DT_NONE), sum = text_bare(t, x->c);
+    struct str a = word_text(t, turns ? x->b : x->a, t->lane), b = word_text(t, turns ? x->a : x->b, t->lane);
+    return text_fmt(t, "%.*s(%.*s, %.*s, %.*s)", STR_ARG(f), STR_ARG(sum), STR_ARG(a), STR_ARG(b));
 }
 
 /* There is no portable way to say it. */
@@ -215,15 +310,34 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     buf_release(&body);
 }
 
-/* The target's product of sums and two pairs: an instruction where the compiler has it (ACLE, "DSP instructions"). */
-#define SMLAD_TEXT                                                                                  \
-    "i32 $F(i32 z, i32 x, i32 y)\n{\n"                                                               \
-    "#ifdef __ARM_FEATURE_DSP\n    return __smlad(x, y, z);\n"                                        \
-    "#else\n    return z + (i32)(i16)x * (i16)y + (x >> 16) * (y >> 16);\n#endif\n}\n"
+/* Products of four u8 and four i8 by two instructions, once the bytes are extended; compilers share extended words among the sums that use them. The
+   rotation is part of the instruction, which no intrinsic says. */
+#define DOT_TEXT                                                                                    \
+    "i32 $F(i32 z, u32 x, u32 y)\n{\n"                                                              \
+    "#if defined __ARM_FEATURE_DSP && defined __GNUC__\n"                                           \
+    "    u32 a, b, c, d;\n"                                                                         \
+    "    __asm__(\"uxtb16 %0, %1\" : \"=r\"(a) : \"r\"(x));\n"                                      \
+    "    __asm__(\"uxtb16 %0, %1, ror #8\" : \"=r\"(c) : \"r\"(x));\n"                              \
+    "    __asm__(\"sxtb16 %0, %1\" : \"=r\"(b) : \"r\"(y));\n"                                      \
+    "    __asm__(\"sxtb16 %0, %1, ror #8\" : \"=r\"(d) : \"r\"(y));\n"                              \
+    "    __asm__(\"smlad %0, %1, %2, %0\" : \"+r\"(z) : \"r\"(a), \"r\"(b));\n"                     \
+    "    __asm__(\"smlad %0, %1, %2, %0\" : \"+r\"(z) : \"r\"(c), \"r\"(d));\n    return z;\n"       \
+    "#else\n"                                                                                      \
+    "    return z + (i32)(x & 255) * (i8)(y & 255) + (i32)(x >> 8 & 255) * (i8)(y >> 8 & 255) +\n"  \
+    "           (i32)(x >> 16 & 255) * (i8)(y >> 16 & 255) + (i32)(x >> 24) * (i8)(y >> 24);\n"    \
+    "#endif\n}\n"
+#define WORD_TEXT "u32 $F(const $E *p)\n{\n    u32 x;\n    memcpy(&x, p, sizeof x);\n    return x;\n}\n"
+
+/* One rounding where that is an instruction: compilers in their mode for C99 contract no expressions. */
+#define FMA_TEXT(flag)                                                                             \
+    "$E $F($E x, $E y, $E z)\n{\n#if defined FP_FAST_FMA" flag " || defined __FP_FAST_FMA" flag "\n    return $mfma$f(x, y, z);\n"        \
+    "#else\n    return x * y + z;\n#endif\n}\n"
 
 static const struct text_helper helpers[] = {
-    {.name = "fma", .types = T_FLOAT, .scalar = "$E $F($E x, $E y, $E z)\n{\n    return x * y + z;\n}\n"},
-    {.name = "dot_i16_i16", .types = 1 << DT_I32, .scalar = SMLAD_TEXT},
+    {.name = "fma", .types = T_F32, .scalar = FMA_TEXT("F")},
+    {.name = "fma", .types = T_F64, .scalar = FMA_TEXT("")},
+    {.name = "dot_u8_i8", .types = 1 << DT_I32, .scalar = DOT_TEXT},
+    {.name = "word", .types = T_BYTES1, .scalar = WORD_TEXT},
     {0},
 };
 
@@ -236,19 +350,23 @@ static const struct text_style style = {
     .nan = {"NAN", "((f64)NAN)"},
     .index = DT_I32,
     .load = load,
+    .load_lanes = load_lanes,
     .store = store,
     .prefetch = prefetch,
     .alloc = alloc,
+    .dot = dot,
     .thread = thread,
+    .statement = statement,
 };
 
-static void preamble(struct buf *out)
+static void preamble(struct buf *out, bool has_math, bool has_words)
 {
     static const struct { const char *name, *type; } types[] = {
         {"u8", "uint8_t"}, {"u16", "uint16_t"}, {"u32", "uint32_t"}, {"u64", "uint64_t"}, {"i8", "int8_t"},
         {"i16", "int16_t"}, {"i32", "int32_t"}, {"i64", "int64_t"}, {"f32", "float"}, {"f64", "double"},
     };
-    buf_z(out, "#include <math.h>\n#include <stdint.h>\n");
+    buf_z(out, has_math ? "#include <math.h>\n#include <stdint.h>\n" : "#include <stdint.h>\n");
+    if (has_words) buf_z(out, "#include <string.h>\n");
     for (i64 i = 0; i < countof(types); i++) buf_printf(out, "typedef %s %s;\n", types[i].type, types[i].name);
 }
 
@@ -264,7 +382,7 @@ static bool check(const struct kir *k, struct err *e)
 /* Products of neighbours are multiply-adds, unless they are the target's. user: caps */
 static bool expands(const void *user, const struct kir *k, kval v)
 {
-    return kir_at(k, v)->op == KI_DOT || kir_at(k, v)->op == KI_MMLA;
+    return kir_at(k, v)->op == KI_MMLA || (kir_at(k, v)->op == KI_DOT && !is_word_dot(k, user, v));
 }
 
 static bool print(struct buf *out, const struct kir *in, const struct caps *c, struct err *e)
@@ -279,15 +397,17 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
         arena_release(&arena);
         return false;
     }
-    struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
+    struct words words;
+    struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err, .own = &words};
     text_open(&t, &k);
+    find_words(&t, &words);
     for (kval v = 1; v < k.ins.n; v++) {
         if (kir_at(&k, v)->op != KI_GRID) continue;
         grid_function(&t, &functions, n++, v);
         v = text_end(&k, v);
     }
     buf_printf(out, "/* %.*s */\n", STR_ARG(k.name));
-    preamble(out);
+    preamble(out, t.has_math, map_get(&t.known, S("q_dot_u8_i8_i32")) != NULL);
     buf_str(out, buf_view(&t.prelude));
     buf_str(out, buf_view(&functions));
     text_close(&t);

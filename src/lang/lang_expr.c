@@ -17,6 +17,7 @@ static u32 width(const struct text *t, u32 lanes) { return t->style->has_vectors
 static struct str float_text(struct text *t, enum dtype d, double v)
 {
     const char *f = d == DT_F64 ? "" : "f";
+    if (isnan(v) || isinf(v)) t->has_math = true;
     if (isnan(v)) return str_of(t->style->nan[d == DT_F64]);
     if (isinf(v)) return text_fmt(t, "%s%s", v < 0 ? "-" : "", t->style->infinity[d == DT_F64]);
     struct buf b = {0};
@@ -531,7 +532,7 @@ static struct str expression(struct text *t, kval v)
     case KI_LANE: return lane_text(t, x);
     case KI_HALVES: return halves_text(t, x);
     case KI_ZIP: return zip_text(t, x);
-    case KIR_DOTS: return dot_text(t, x);
+    case KIR_DOTS: return t->style->dot ? t->style->dot(t, v) : dot_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);
     case KI_SELECT: return select_text(t, x);

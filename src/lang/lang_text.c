@@ -307,9 +307,9 @@ static void expand_one(struct text *t, struct buf *b, char what, const struct ex
     case 'W': buf_z(b, size == 8 ? "u64" : "u32"); break;
     case 'X': buf_str(b, text_type(t, x->other, x->lanes)); break;
     case 'x': buf_str(b, text_type(t, x->other, 1)); break;
-    case 'm': buf_z(b, t->style->math); break;
+    case 'm': buf_z(b, t->style->math), t->has_math = true; break;
     case 'f': buf_z(b, t->style->math_end[x->d == DT_F64]); break;
-    case '0': buf_z(b, t->style->infinity[x->d == DT_F64]); break;
+    case '0': buf_z(b, t->style->infinity[x->d == DT_F64]), t->has_math = true; break;
     case 's': buf_printf(b, "%lld", (long long)size * 8); break;
     case 'T': buf_printf(b, x->lanes > 1 ? "%sx%u" : "%s", dtype_name(x->d), x->lanes); break;
     case 'H': buf_str(b, text_type(t, DT_U16, x->lanes)); break;

@@ -62,6 +62,7 @@ struct text_style {
     void (*prefetch)(struct text *t, kval v);
     void (*alloc)(struct text *t, kval v);
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
+    struct str (*dot)(struct text *t, kval v);         /* DOT and MMLA, without vectors of lane t->lane; NULL: calls of a helper */
     struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and subgroup operations; optional */
     void (*barrier)(struct text *t);                   /* optional */
     void (*await)(struct text *t, kval v);             /* optional: otherwise stores of copies are synchronous */
@@ -99,6 +100,7 @@ struct text {
     u32 depth;                   /* indentation */
     u32 lane;                    /* without vectors: the current lane of expressions */
     struct err *err;             /* sticky */
+    bool has_math;               /* it mentions names of the language's library: functions, infinity, NaN */
     void *own;                   /* the language's */
 };
 
