@@ -21,7 +21,7 @@ static const struct field {
 } fields[] = {
     FIELD(arch, FIELD_TEXT), FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
     FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64), FIELD(l2_bytes, FIELD_I64),
-    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(in_order, FIELD_BOOL), FIELD(no_winograd, FIELD_BOOL),
+    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(in_order, FIELD_BOOL), FIELD(fixed_point, FIELD_BOOL), FIELD(no_winograd, FIELD_BOOL),
     FIELD(deterministic, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL), FIELD(is_emulated, FIELD_BOOL),
     FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32), FIELD(subgroup_min, FIELD_U32),
     FIELD(subgroup_max, FIELD_U32), FIELD(shared_bytes, FIELD_I64),

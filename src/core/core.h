@@ -804,6 +804,7 @@ struct caps {
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
     bool in_order;       /* instructions are executed as they are written: texts load ahead (kir_ahead) */
+    bool fixed_point;    /* floating point is slow: quantised values are scaled in integers */
     bool no_winograd;    /* by request of the user: direct sums, no Winograd algorithm */
     bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of
                             sums (gen/order.c) */

@@ -75,6 +75,7 @@ void c_isa_caps(const struct c_isa *isa, u32 n_threads, struct caps *c)
     if (os_env("NV")) { i64 q; str_to_i64(str_of(os_env("NV")), &q); c->n_vector_regs = (u32)q; }
     c->l1_bytes = (i64)x->cache_kib << 10;
     c->l2_bytes = c->l3_bytes = c->l1_bytes;
+    c->fixed_point = *x->dot != 0;
     c->no_winograd = x->cache_kib && x->mhz < 1000; /* its weights are larger, and memory is scarce */
     snprintf(c->arch, sizeof c->arch, "c99-%s", isa->name);
     snprintf(c->dot, sizeof c->dot, "%s", x->dot);

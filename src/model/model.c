@@ -49,6 +49,7 @@ static u32 pass_flags(const struct model *m, enum lowering as)
     switch (as) {
     case LOWERED_FLOATS: return narrow;
     case LOWERED_INTEGER: return narrow | PASS_INTEGER;
+    case LOWERED_FIXED: return narrow | PASS_INTEGER | PASS_FIXED;
     case LOWERED_WORDS: return narrow | PASS_INTEGER | PASS_WORDS;
     default: unreachable();
     }
@@ -63,6 +64,7 @@ static bool lower_as(struct model *m, u32 as, struct err *e)
         known = m->sym.n_noted;
         if (as & LOWERED_FLOATS) ok = lower(m, &m->lowered, pass_flags(m, LOWERED_FLOATS), e);
         if (ok && as & LOWERED_INTEGER) ok = lower(m, &m->integer, pass_flags(m, LOWERED_INTEGER), e);
+        if (ok && as & LOWERED_FIXED) ok = lower(m, &m->fixed, pass_flags(m, LOWERED_FIXED), e);
         if (ok && as & LOWERED_WORDS) ok = lower(m, &m->words, pass_flags(m, LOWERED_WORDS), e);
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
     if (ok && as & LOWERED_FLOATS) ok = store_compact(m, e);
@@ -70,9 +72,9 @@ static bool lower_as(struct model *m, u32 as, struct err *e)
     return ok;
 }
 
-static bool lower_all(struct model *m, struct err *e)
+static bool lower_all(struct model *m, u32 as, struct err *e)
 {
-    bool ok = lower_as(m, m->has_integer ? LOWERED_FLOATS | LOWERED_INTEGER | LOWERED_WORDS : LOWERED_FLOATS, e);
+    bool ok = lower_as(m, as | (m->has_integer ? LOWERED_FLOATS | LOWERED_INTEGER | LOWERED_WORDS : LOWERED_FLOATS), e);
     model_add_sizes(m);
     return ok;
 }
@@ -83,7 +85,7 @@ static bool converts_halves(const struct caps *c) { return !c->is_gpu && (c->isa
 static enum lowering suited(const struct model *m, const struct caps *c)
 {
     if (!c || !m->has_integer) return LOWERED_FLOATS;
-    if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return LOWERED_INTEGER;
+    if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return c->fixed_point ? LOWERED_FIXED : LOWERED_INTEGER;
     return caps_has_dot(c, DT_I16, DT_I16, DT_I32) ? LOWERED_WORDS : LOWERED_FLOATS;
 }
 
@@ -93,8 +95,8 @@ const struct graph *model_lowered(struct model *m, const struct caps *c, struct 
     const enum lowering as = suited(m, c);
     bool ok = m->lowered_as & as || m->sym.var.n || lower_as(m, as, e);
     const u32 needed = m->sym.var.n ? as | LOWERED_FLOATS : as;
-    if (!ok || ((m->lowered_as & needed) != needed && !lower_all(m, e))) return NULL;
-    if (as != LOWERED_FLOATS) return as == LOWERED_INTEGER ? &m->integer : &m->words;
+    if (!ok || ((m->lowered_as & needed) != needed && !lower_all(m, as, e))) return NULL;
+    if (as != LOWERED_FLOATS) return as == LOWERED_INTEGER ? &m->integer : as == LOWERED_FIXED ? &m->fixed : &m->words;
     return c && m->compact.node.n && converts_halves(c) ? &m->compact : &m->lowered;
 }
 
@@ -121,7 +123,7 @@ static bool complete(struct model *m, const char *optimize_for, const char *stat
     if (!state_find(&m->state, &m->graph, state, &m->arena, e) || !state_append(&m->graph, &m->state, e)) return false;
     if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
     m->has_integer = pass_has_integer(&m->graph);
-    if ((m->io.n || m->dump) && !lower_all(m, e)) return false;
+    if ((m->io.n || m->dump) && !lower_all(m, 0, e)) return false;
     if (m->io.n && !interface_show(&m->graph, &m->io, e)) return false;
     return model_default_sizes(m, optimize_for, e);
 }

@@ -49,7 +49,7 @@ struct model_opts {
 
 enum { MODEL_MAX_BYTES = 1 << 30 };
 
-enum lowering { LOWERED_FLOATS = 1, LOWERED_INTEGER = 2, LOWERED_WORDS = 4 };
+enum lowering { LOWERED_FLOATS = 1, LOWERED_INTEGER = 2, LOWERED_WORDS = 4, LOWERED_FIXED = 8 };
 
 struct model {
     struct arena arena;
@@ -60,6 +60,7 @@ struct model {
     struct graph lowered;  /* after the passes: primitives; interface layouts are layouts of values */
     struct graph integer;  /* likewise for devices with dot products of bytes */
     struct graph words;    /* likewise for devices with dot products of i16 only */
+    struct graph fixed;    /* as integer, for devices without fast floating point */
     struct graph compact;  /* lowered as floats, for processors that convert vectors of 16 bits: weights that fit them are stored so; without nodes: none do */
     struct interface io;   /* the request per input and output; n 0: none */
     struct state_pairs state; /* caches that are in place where possible */

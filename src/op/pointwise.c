@@ -211,7 +211,24 @@ static kval shift_k(struct kir *k, kval a, kval b, bool right)
     return SEL(inside, right ? BIN(SHR, a, by) : BIN(SHL, a, by), rest);
 }
 
+/* Of i64, shifted arithmetically by the lowest six bits of c; half of the last place is added before. */
+static kval mul_shift_k(struct kir *k, kval a, kval b, kval c)
+{
+    enum dtype t = kir_dtype(k, a);
+    kval p = bin(k, KI_MUL, kir_cast(k, DT_I64, a), kir_cast(k, DT_I64, b));
+    kval by = bin(k, KI_AND, kir_cast(k, DT_I64, c), kir_const_i(k, DT_I64, 1, 63));
+    kval half = bin(k, KI_SHR, bin(k, KI_SHL, kir_const_i(k, DT_I64, 1, 1), by), kir_const_i(k, DT_I64, 1, 1));
+    return kir_cast(k, t, bin(k, KI_SHR, bin(k, KI_ADD, p, half), by));
+}
+
 /* Helpers of reference expressions. */
+
+static i64 mul_shift_i(i64 a, i64 b, i64 c)
+{
+    u32 by = (u32)(c & 63);
+    i64 half = (i64)((u64)1 << by) >> 1, p = (i64)((u64)a * (u64)b + (u64)half);
+    return p < 0 ? (i64)~(~(u64)p >> by) : (i64)((u64)p >> by);
+}
 
 static double gelu_f(double a, bool is_tanh)
 {

@@ -11,6 +11,7 @@
 enum pass_flag {
     PASS_F16 = 1 << 0, /* values are stored in f16 wherever that is safe */
     PASS_INTEGER = 1 << 1, /* matmuls of dequantised operands become integer ones */
+    PASS_FIXED = 1 << 3,   /* with PASS_INTEGER: without floating point between integer products, where that is exact */
     PASS_WORDS = 1 << 2,   /* with PASS_INTEGER: of i16, for devices that multiply those, but not bytes */
 };
 
