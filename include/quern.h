@@ -575,6 +575,7 @@ struct quern_quantize_opts {
     int block;               /* with weights: terms with one scale, 16, 32, 64, 128 or 256; 0: 32 */
     int gptq;                /* with weights: 1: later weights of a column make up for the rounding of earlier ones on the samples (Frantar et al. 2022),
                               * which takes time with the cube, and memory with the square, of a layer's terms */
+    int full;                /* 1: from the inputs to the outputs, too, as devices demand that compute in 8 bits alone. 0: between layers only */
 };
 /* Static quantisation to 8 bits (Jacob et al. 2018): the network with QuantizeLinear and DequantizeLinear around its layers, activations of
  * 8 bits with one scale and zero point per value, weights i8 with a scale per output channel, biases i32. Inputs and outputs keep their

@@ -96,7 +96,7 @@ class MeasureOpts(Sized):
 class QuantizeOpts(Sized):
     _fields_ = [("size", c_size_t), ("method", c_char_p), ("percentile", c_double), ("max_error", c_double), ("keep", c_void_p),
                 ("activations", c_char_p), ("no_bias_correction", c_int), ("device", c_char_p), ("threads", c_int), ("report", c_void_p),
-                ("report_user", c_void_p), ("reduce_range", c_int), ("weights", c_char_p), ("block", c_int), ("gptq", c_int)]
+                ("report_user", c_void_p), ("reduce_range", c_int), ("weights", c_char_p), ("block", c_int), ("gptq", c_int), ("full", c_int)]
 
 
 class GraphOpts(Sized):

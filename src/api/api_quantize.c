@@ -231,7 +231,7 @@ static bool read_weights(const struct job *j, struct quant_opts *to, struct err 
     if (!to->weights) return err_set(e, ERR_USAGE, "weights of type '%s', expected int4 or int8", w);
     if (to->block < LEAST || to->block > MOST || to->block & (to->block - 1))
         return err_set(e, ERR_USAGE, "blocks of %lld weights, expected 16, 32, 64, 128 or 256", (long long)to->block);
-    if (j->o.method || j->o.activations || j->o.percentile > 0 || j->o.no_bias_correction || j->o.reduce_range)
+    if (j->o.method || j->o.activations || j->o.percentile > 0 || j->o.no_bias_correction || j->o.reduce_range || j->o.full)
         return err_set(e, ERR_USAGE, "options of activations do not apply to weights alone (weights)");
     return true;
 }
@@ -240,7 +240,8 @@ static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
 {
     bool ok = true, is_type = true;
     *to = (struct quant_opts){.percentile = j->o.percentile > 0 ? j->o.percentile : 99.99, .no_correction = j->o.no_bias_correction,
-                                .reduce_range = j->o.reduce_range};
+                                .reduce_range = j->o.reduce_range,
+                                .full = j->o.full};
     if (j->o.method) to->method = quant_method_parse(str_of(j->o.method), &ok);
     if (j->o.activations) to->is_signed = str_is(str_of(j->o.activations), "i8"), is_type = to->is_signed || str_is(str_of(j->o.activations), "u8");
     if (!ok) return err_set(e, ERR_USAGE, "no calibration method '%s', there are: min-max, entropy, percentile", j->o.method);

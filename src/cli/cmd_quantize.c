@@ -71,6 +71,7 @@ static int quantize(struct cli *c, quern_model *m, struct samples *s)
     o.keep = keep;
     o.activations = opts_text(c, "activations");
     o.no_bias_correction = !opts_flag(c, "bias-correction", true);
+    o.full = opts_flag(c, "full", false);
     o.reduce_range = opts_flag(c, "reduce-range", false);
     o.weights = weights;
     o.block = (int)opts_count(c, "block", 0);
@@ -116,6 +117,7 @@ static const struct opt options[] = {
     {"max-error", 0, OPT_NUMBER, "X", "leave layers with a larger relative error in f32 (default: none)"},
     {"keep", 0, OPT_TEXT, "GLOB", "leave layers of these names in f32; repeatable"},
     {"activations", 0, OPT_TEXT, "TYPE", "u8 (default) or i8"},
+    {"full", 0, OPT_FLAG, NULL, "quantise from the inputs to the outputs, for devices that compute in 8 bits alone"},
     {"reduce-range", 0, OPT_FLAG, NULL, "weights of 7 bits, which processors without VNNI multiply faster"},
     {"bias-correction", 0, OPT_FLAG, NULL, "let biases compensate for the mean error of rounded weights (default; --no-bias-correction: do not)"},
     {"samples", 0, OPT_COUNT, "N", "use only the first N samples (default: all)"},

@@ -189,12 +189,17 @@ static bool through_constant(const struct tfl *t, const struct node *n, u32 data
     return out.lo <= out.hi;
 }
 
+/* Slopes of several channels: the least one decides, for all of them, unless they differ much. */
 static bool through_prelu(const struct tfl *t, const struct node *n, struct range *r)
 {
+    const double most_apart = 4;
     const struct tensor *x = tfl_content(t, n->in.v[1]);
-    double least = INFINITY;
-    for (i64 i = 0; x && i < tensor_count(x); i++) least = fmin(least, tfl_real(t, n->in.v[1], i));
-    if (!(least > 0) || !isfinite(least)) return false;
+    double least = INFINITY, most = 0;
+    for (i64 i = 0; x && i < tensor_count(x); i++) {
+        least = fmin(least, tfl_real(t, n->in.v[1], i));
+        most = fmax(most, tfl_real(t, n->in.v[1], i));
+    }
+    if (!(least > 0) || !(most <= most_apart * least)) return false;
     r->lo /= least;
     return isfinite(r->lo);
 }

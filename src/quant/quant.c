@@ -18,6 +18,8 @@
 static const char *const moves[] = {"Identity", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze",
                                     "Slice", "Split", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Gather", "Dropout"};
 static const char *const joins[] = {"Concat", "AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Upsample"};
+static const char *const norms[] = {"Softmax", "LogSoftmax"}; /* joins of quant_opts.full; elsewhere f32 is better */
+static const char *const clips[] = {"Relu", "Clip", "Identity"}; /* functions that devices compute before they round */
 static const char *const sums[] = {"Add", "Sub", "Mul"};
 
 static bool is_one_of(struct str op, const char *const *list, i64 n)
@@ -42,8 +44,9 @@ static bool all_data(const struct graph *g, const struct node *n)
 }
 
 /* Per value: the value that it is a pointwise function of, through roles QUANT_POINT; or itself. */
-static enum quant_role pointwise_role(const struct graph *g, const struct node *n, value_id *base)
+static enum quant_role pointwise_role(const struct quant *t, const struct node *n, value_id *base)
 {
+    const struct graph *g = &t->g;
     value_id of = 0;
     bool is_single = true;
     for (u32 k = 0; k < n->in.n; k++) {
@@ -55,6 +58,7 @@ static enum quant_role pointwise_role(const struct graph *g, const struct node *
     }
     if (!of) return QUANT_OTHER;
     if (!is_single) return is_one_of(n->op, sums, countof(sums)) ? QUANT_JOIN : QUANT_OTHER;
+    if (t->opts.full && !is_one_of(n->op, clips, countof(clips))) return QUANT_JOIN;
     base[n->out.v[0]] = of;
     return QUANT_POINT;
 }
@@ -65,14 +69,16 @@ static bool is_nearest(const struct node *n)
 }
 
 /* Of a node that is not a layer, wherever it is. */
-static enum quant_role role_of(const struct graph *g, node_id id, value_id *base)
+static enum quant_role role_of(const struct quant *t, node_id id, value_id *base)
 {
+    const struct graph *g = &t->g;
     const struct node *n = graph_node(g, id);
     bool is_pointwise = op_of(g, id)->props & OP_POINTWISE;
     if (n->dead || n->out.n == 0 || !is_data(g, n->out.v[0])) return QUANT_OTHER;
-    if (is_pointwise) return pointwise_role(g, n, base);
+    if (is_pointwise) return pointwise_role(t, n, base);
     if (!all_data(g, n)) return QUANT_OTHER;
     if (is_one_of(n->op, moves, countof(moves)) || is_nearest(n)) return QUANT_MOVE;
+    if (t->opts.full && is_one_of(n->op, norms, countof(norms))) return QUANT_JOIN;
     return is_one_of(n->op, joins, countof(joins)) ? QUANT_JOIN : QUANT_OTHER;
 }
 
@@ -164,9 +170,28 @@ static void find_roles(struct quant *t, struct arena *work)
 {
     value_id *base = arena_array(work, value_id, t->g.value.n);
     for (value_id v = 1; v < t->g.value.n; v++) base[v] = v;
-    for (node_id n = 1; n < t->g.node.n; n++) t->role[n] = role_of(&t->g, n, base);
+    for (node_id n = 1; n < t->g.node.n; n++) t->role[n] = role_of(t, n, base);
     for (u32 k = 0; k < t->layer.n; k++)
         t->role[graph_value(&t->g, t->layer.v[k].out)->producer] = t->layer.v[k].is_float ? QUANT_OTHER : QUANT_LAYER;
+}
+
+/* With quant_opts.full: inputs and outputs of the network are ends of paths. */
+static void find_ends(const struct quant *t, bool *from, bool *to)
+{
+    const struct graph *g = &t->g;
+    for (u32 k = 0; k < g->input.n && t->opts.full; k++) from[g->input.v[k]] = is_data(g, g->input.v[k]);
+    for (u32 k = 0; k < g->output.n && t->opts.full; k++) to[g->output.v[k]] = is_data(g, g->output.v[k]);
+}
+
+/* They are quantised themselves, if anything on such a path reads or computes them. */
+static void mark_ends(struct quant *t, const bool *from, const bool *to)
+{
+    const struct graph *g = &t->g;
+    for (u32 k = 0; k < g->input.n && t->opts.full; k++) t->is_pair[g->input.v[k]] |= from[g->input.v[k]] && to[g->input.v[k]];
+    for (u32 k = 0; k < g->output.n && t->opts.full; k++) {
+        node_id n = graph_value(g, g->output.v[k])->producer;
+        t->is_pair[g->output.v[k]] |= n && t->role[n] != QUANT_OTHER && from[g->output.v[k]] && to[g->output.v[k]];
+    }
 }
 
 void quant_mark(struct quant *t)
@@ -174,6 +199,7 @@ void quant_mark(struct quant *t)
     struct arena work = {0};
     bool *from = arena_array(&work, bool, t->g.value.n), *to = arena_array(&work, bool, t->g.value.n); /* a layer, to a layer */
     find_roles(t, &work);
+    find_ends(t, from, to);
     for (node_id n = 1; n < t->g.node.n; n++)
         if (t->role[n] == QUANT_LAYER || any_operand(t, n, t->role[n], from)) mark_results(t, n, from);
     for (node_id n = t->g.node.n - 1; n > 0; n--)
@@ -183,6 +209,7 @@ void quant_mark(struct quant *t)
         if (t->role[n] != QUANT_LAYER && !(any_operand(t, n, t->role[n], from) && any_result(t, n, to))) t->role[n] = QUANT_OTHER;
         if (t->role[n] != QUANT_POINT) mark_operands(t, n, t->role[n], t->is_pair);
     }
+    mark_ends(t, from, to);
     arena_release(&work);
 }
 

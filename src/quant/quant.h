@@ -35,6 +35,7 @@ struct quant_opts {
     bool is_signed;     /* activations are i8 instead of u8 */
     bool no_correction; /* biases are not corrected */
     bool reduce_range;  /* weights of 7 bits */
+    bool full;          /* from the network's inputs to its outputs, as if these were layers */
     enum dtype weights; /* DT_I4, DT_I8: only the weights of MatMul and Gemm are quantised, in blocks; DT_NONE: activations, too */
     i64 block;          /* with weights: terms of a sum with one scale */
 };

@@ -48,15 +48,38 @@ static value_id add_node(struct writer *w, const char *op, struct str name, u32 
     return v;
 }
 
+static value_id end_of(const struct writer *w, value_id v)
+{
+    while (w->t->same[v] != v) v = w->t->same[v];
+    return v;
+}
+
 static value_id dequantized(struct writer *w, value_id v)
 {
     if (w->pair[v]) return w->pair[v];
-    value_id end = v;
-    while (w->t->same[end] != end) end = w->t->same[end];
+    value_id end = end_of(w, v);
     make_step(w, end);
     value_id scale = w->step[end].scale, zero = w->step[end].zero;
     value_id q = add_node(w, "QuantizeLinear", name_of(w, v, "quantized"), 3, (value_id[]){v, scale, zero});
     return w->pair[v] = add_node(w, "DequantizeLinear", name_of(w, v, "dequantized"), 3, (value_id[]){q, scale, zero});
+}
+
+/* The network's output v becomes the dequantised form of the value that it was. */
+static void quantize_output(struct writer *w, value_id v)
+{
+    struct value *x = graph_value(w->g, v);
+    node_id n = x->producer;
+    u32 k = x->out_index;
+    if (w->pair[v] || !n) return;
+    value_id real = graph_add_value(w->g, name_of(w, v, "real"));
+    node_set_out(w->g, n, k, real);
+    make_step(w, end_of(w, v));
+    value_id scale = w->step[end_of(w, v)].scale, zero = w->step[end_of(w, v)].zero;
+    value_id q = add_node(w, "QuantizeLinear", name_of(w, v, "quantized"), 3, (value_id[]){real, scale, zero});
+    node_id back = graph_add_node(w->g, S("DequantizeLinear"), name_of(w, v, "dequantized"));
+    node_add_in(w->g, back, q), node_add_in(w->g, back, scale), node_add_in(w->g, back, zero);
+    node_set_out(w->g, back, 0, v);
+    w->pair[v] = v;
 }
 
 /* A constant of a layer, v in the network, with a scale per element of an axis; no zero point but 0. */
@@ -96,6 +119,8 @@ bool quant_write(const struct quant *t, struct graph *to, const value_id *more, 
     struct writer w;
     node_id end = t->g.node.n;
     writer_start(&w, t, to, &work);
+    for (u32 k = 0; k < t->g.output.n && t->opts.full; k++)
+        if (t->is_pair[t->g.output.v[k]]) quantize_output(&w, t->g.output.v[k]);
     for (node_id n = 1; n < end; n++)
         for (u32 k = 0; k < graph_node(&t->g, n)->in.n; k++) {
             if (t->role[n] == QUANT_LAYER || !quant_reads(t, n, k)) continue;
