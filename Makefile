@@ -169,7 +169,7 @@ install: all
 	    install $(BUILD)/$$l.so $(DESTDIR)$(PREFIX)/lib/$$l.so.$(VERSION) && \
 	    ln -sf $$l.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$$l.so.$(ABI) && \
 	    ln -sf $$l.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/$$l.so || exit 1; done
-	install -m 644 include/quern.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 include/quern.h include/quern.hpp $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' tool/quern.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/quern.pc
 
