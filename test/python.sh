@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # python.sh BUILD [TEST]: the Python package and python/compat, installed as pip installs them, with Debian's Python and with the environment of
 # bench/setup:
-# test/python_base.py or test/python_program.py where numpy is there, or test/python_TEST.py where PyTorch is.
+# test/python_base.py, python_program.py or python_deployment.py where numpy is there, or test/python_TEST.py where PyTorch is.
 set -eu
 build=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 what=${2:-base}
 work=$build/python/$what
 ran=
-case $what in base | program) need=numpy ;; *) need=torch ;; esac
+case $what in base | program | deployment) need=numpy ;; *) need=torch ;; esac
 
 if grep -q __asan_init "$build/libquern.so"; then
     echo "skipped: a library with sanitizers cannot be loaded into Python"
@@ -46,7 +46,7 @@ run_with() {
     (cd "$work"; "$python" "$here/python_$what.py")
 }
 
-export QUERN_TEST_CUDA="$build/test/fake_cuda.so"
+export QUERN_TEST_CUDA="$build/test/fake_cuda.so" QUERN_COMMAND="$build/quern"
 mkdir -p "$work"
 [ -x /usr/bin/python3 ] && run_with /usr/bin/python3 "$work/debian"
 venv=$here/../build/venv/bin/python

@@ -26,6 +26,7 @@ Everything runs in libquern.so, through its C interface (include/quern.h). CPU k
 `quern.torch` has layers and operators for PyTorch.
 """
 from ._deploy import deploy
+from ._deployment import Deployment, Request, Subgraph
 from ._library import Error, cache_path, library_path, version
 from ._measurements import Check, Profile, Timing, Verification
 from ._network_graph import Graph, graph
@@ -33,6 +34,6 @@ from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
 from ._state import State
 
-__all__ = ["Check", "Error", "Graph", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "deploy", "graph",
-           "library_path", "load", "operators", "tune", "version"]
+__all__ = ["Check", "Deployment", "Error", "Graph", "Operator", "Profile", "Program", "Request", "State", "Subgraph", "Timing", "Verification",
+           "cache_path", "compile", "deploy", "graph", "library_path", "load", "operators", "tune", "version"]
 __version__ = "0.1.0"

@@ -113,6 +113,25 @@ class DeployOpts(Sized):
                 ("compile", POINTER(CompileOpts))]
 
 
+class DeploymentOpts(Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("fallback", c_int), ("devices", POINTER(c_char_p)), ("require_signature", c_int),
+                ("trusted", c_char_p), ("profile", c_int), ("only_list", c_int)]
+
+
+class DeploymentValue(Sized):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("origin", c_char_p), ("type", c_int), ("rank", c_int), ("dim", c_int64 * 8),
+                ("sym", c_char_p * 8)]
+
+
+class SubgraphFacts(Sized):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("device", c_char_p), ("framework", c_char_p), ("target", c_char_p), ("missing", c_char_p),
+                ("state", c_int), ("why", c_char_p), ("operators", c_int), ("files", c_int), ("expected", c_double), ("runs", c_int64),
+                ("seconds", c_double)]
+
+
+DoneFn = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_char_p)
+
+
 class Array(ctypes.Structure):
     _fields_ = [("type", c_int), ("rank", c_int), ("dim", c_int64 * 8), ("stride", c_int64 * 8), ("data", c_void_p)]
 
@@ -197,6 +216,27 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_state_run": (c_int, c_void_p, Handle, c_int, Handle, c_int),
     "quern_state_save": (c_int, c_void_p, c_char_p),
     "quern_state_load": (c_int, c_void_p, c_char_p),
+    "quern_deployment_open": (c_int, c_void_p, c_char_p, POINTER(DeploymentOpts), Handle),
+    "quern_deployment_close": (None, c_void_p),
+    "quern_deployment_pack": (c_int, c_void_p, c_char_p, c_char_p),
+    "quern_deployment_name": (c_char_p, c_void_p),
+    "quern_deployment_inputs": (c_int, c_void_p),
+    "quern_deployment_outputs": (c_int, c_void_p),
+    "quern_deployment_value": (c_int, c_void_p, c_int, c_int, POINTER(DeploymentValue)),
+    "quern_deployment_device": (c_char_p, c_void_p, c_int),
+    "quern_deployment_subgraph": (c_int, c_void_p, c_int, POINTER(SubgraphFacts)),
+    "quern_deployment_trace": (c_int, c_void_p, c_char_p),
+    "quern_subgraph_operator": (c_char_p, c_void_p, c_int, c_int),
+    "quern_subgraph_file": (c_char_p, c_void_p, c_int, c_int, POINTER(c_char_p), POINTER(c_int64)),
+    "quern_request_create": (c_int, c_void_p, Handle),
+    "quern_request_destroy": (None, c_void_p),
+    "quern_request_error": (c_char_p, c_void_p),
+    "quern_request_input": (c_int, c_void_p, c_int, c_int, POINTER(c_int64), Handle),
+    "quern_request_output": (c_int, c_void_p, c_int, Handle),
+    "quern_request_on_done": (None, c_void_p, DoneFn, c_void_p),
+    "quern_request_start": (c_int, c_void_p),
+    "quern_request_wait": (c_int, c_void_p, c_double, POINTER(c_int)),
+    "quern_request_cancel": (None, c_void_p),
     "quern_model_open": (c_int, c_void_p, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_read": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_close": (None, c_void_p),

@@ -26,16 +26,19 @@ bool shape_fixed(const struct req_model *m, u32 tensor, struct tensor *t)
     return true;
 }
 
+/* As the network calls it, if that is known. */
+static struct str name_of(const struct meta_tensor *x) { return x->origin.n ? x->origin : x->name; }
+
 bool shape_check(const struct req_model *m, u32 tensor, const i64 *var, const struct tensor *t, const char *what, struct err *e)
 {
     const struct meta_tensor *x = &m->meta->tensor.v[tensor];
     if (t->dtype != x->dtype)
-        return err_set(e, ERR_USAGE, "%s '%.*s' has type %s, expected %s", what, STR_ARG(x->name), dtype_name(t->dtype), dtype_name(x->dtype));
-    if (t->rank != x->rank) return err_set(e, ERR_USAGE, "%s '%.*s' has rank %u, expected %u", what, STR_ARG(x->name), t->rank, x->rank);
+        return err_set(e, ERR_USAGE, "%s '%.*s' has type %s, expected %s", what, STR_ARG(name_of(x)), dtype_name(t->dtype), dtype_name(x->dtype));
+    if (t->rank != x->rank) return err_set(e, ERR_USAGE, "%s '%.*s' has rank %u, expected %u", what, STR_ARG(name_of(x)), t->rank, x->rank);
     for (u32 d = 0; d < t->rank; d++) {
         i64 want;
         if (t->dim[d] < 0 || !sym_eval(&m->sym, m->dim[tensor][d], var, &want) || want == t->dim[d]) continue;
-        return err_set(e, ERR_USAGE, "%s '%.*s': axis %u is %lld, expected %.*s = %lld", what, STR_ARG(x->name), d, (long long)t->dim[d], STR_ARG(x->dim[d]),
+        return err_set(e, ERR_USAGE, "%s '%.*s': axis %u is %lld, expected %.*s = %lld", what, STR_ARG(name_of(x)), d, (long long)t->dim[d], STR_ARG(x->dim[d]),
                        (long long)want);
     }
     return true;
@@ -61,7 +64,7 @@ bool shape_bind(struct request *r, struct err *e)
     for (u32 k = 0; k < meta->input.n; k++) {
         u32 t = meta->input.v[k];
         const struct meta_tensor *x = &meta->tensor.v[t];
-        if (!r->tensor[t].data) return err_set(e, ERR_USAGE, "input '%.*s' was not given", STR_ARG(x->name));
+        if (!r->tensor[t].data) return err_set(e, ERR_USAGE, "input '%.*s' was not given", STR_ARG(name_of(x)));
         if (r->tensor[t].rank != x->rank || r->tensor[t].dtype != x->dtype) return shape_check(r->model, t, r->var, &r->tensor[t], "input", e);
         bind(r, t, true);
     }
