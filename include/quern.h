@@ -286,6 +286,8 @@ QUERN_API int quern_deployment_subgraph(quern_deployment *d, int k, struct quern
 QUERN_API const char *quern_subgraph_operator(const quern_deployment *d, int k, int i); /* name of the i-th; NULL after the last */
 /* Path of the i-th file beneath the deployment, its role ("program" "kernel" "weights" ..) and size; NULL after the last. */
 QUERN_API const char *quern_subgraph_file(const quern_deployment *d, int k, int i, const char **role, int64_t *size);
+/* Name of the i-th tensor that it reads, or writes, "tensor_4"; NULL after the last. */
+QUERN_API const char *quern_subgraph_tensor(const quern_deployment *d, int k, int is_output, int i);
 /* With `profile`: everything recorded so far as Chrome's trace format, which Perfetto reads: ModelInit, SubgraphInit, RequestInit, TransferFromInput,
  * TransferToOutput, LayerExecute, Wait, BufferCopy, SubgraphExecute, ModelExecute. To a path that ends in .svg: sub-graphs by device and time, as a chart. */
 QUERN_API quern_status quern_deployment_trace(quern_deployment *d, const char *path);
@@ -305,6 +307,8 @@ QUERN_API quern_status quern_request_set_input(quern_request *r, int k, const qu
 QUERN_API quern_status quern_request_random_inputs(quern_request *r, const char *sizes, uint64_t seed);
 /* Output k after a success: the request's tensor, valid until its next start. */
 QUERN_API quern_status quern_request_output(quern_request *r, int k, quern_tensor **t);
+/* Likewise a copy of any tensor by its name, also of one that passes between sub-graphs; to be freed. */
+QUERN_API quern_status quern_request_tensor(quern_request *r, const char *name, quern_tensor **t);
 /* Called once for each start, when the request is done: by the thread of a device instance, or by one that cancels it. status and error say how it ended.
  * Allowed in it: all functions of requests but quern_request_wait and quern_request_run; so it may start this request or others again. It should be
  * short: the device waits for it. fn NULL: none. */
@@ -1020,6 +1024,12 @@ typedef void quern_layer_fn(void *user, const struct quern_layer *l);
 /* Verifies a program of the model kernel by kernel, in the order of execution: the first with n_bad > 0 causes the error. Bodies of loops
  * and branches are not examined. sizes: as for quern_model_random_inputs. */
 QUERN_API quern_status quern_verify_layers(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, quern_layer_fn *fn, void *user);
+/* A tensor that a sub-graph of a deployment writes, compared with the reference evaluation of that sub-graph on what it read; or, subgraph NULL, an
+ * output of the whole compared with that of the network. Valid during the call. */
+typedef void quern_deployment_check_fn(void *user, const char *subgraph, const struct quern_check *c);
+/* Runs a deployment of the model on seeded random inputs, and verifies each sub-graph alone and all of them together. sizes: as for
+ * quern_model_random_inputs. n_bad of any check > 0: it is wrong. */
+QUERN_API quern_status quern_verify_deployment(quern_model *m, quern_deployment *d, const char *sizes, uint64_t seed, quern_deployment_check_fn *fn, void *user);
 /* Largest difference of two tensors under the tolerance that quern_verify would use for a reduction of length `depth`. */
 QUERN_API quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want, double rtol, double atol,
                                           struct quern_check *c);

@@ -93,6 +93,11 @@ bool api_target_open_rated(struct api_target *t, quern *q, const char *device, i
 /* Measures t->caps.rates, tune/rates.h; api_target_ask has filled in those that are kept. */
 bool api_target_measure(struct api_target *t, struct err *e);
 
+/* api_verify.c: compares results with the reference's, both of all outputs of a model, for these inputs and sizes (NULL: those it is optimised for). At most
+   64 outputs. */
+bool api_check(quern_model *m, const char *sizes, u64 seed, quern_tensor *const *in, quern_tensor *const *want, quern_tensor *const *got,
+               struct quern_check *c, struct err *e);
+
 /* api_keep.c: programs in the user's cache. The key of a program to be compiled; false: not
    cacheable. */
 bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);

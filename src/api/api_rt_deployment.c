@@ -159,6 +159,14 @@ const char *quern_subgraph_operator(const quern_deployment *d, int k, int i)
     return x && i >= 0 && i < (int)x->op.n ? text_z(x->op.v[i]) : NULL;
 }
 
+const char *quern_subgraph_tensor(const quern_deployment *d, int k, int is_output, int i)
+{
+    const struct meta_subgraph *x = subgraph_at(d, k);
+    const u32 n = x ? is_output ? x->out.n : x->in.n : 0;
+    if (i < 0 || i >= (int)n) return NULL;
+    return text_z(d->meta->tensor.v[is_output ? x->out.v[i] : x->in.v[i]].name);
+}
+
 const char *quern_subgraph_file(const quern_deployment *d, int k, int i, const char **role, int64_t *size)
 {
     const struct meta_subgraph *x = subgraph_at(d, k);
@@ -271,6 +279,31 @@ quern_status quern_request_output(quern_request *r, int k, quern_tensor **t)
     r->out[k] = (quern_tensor){.t = x};
     *t = &r->out[k];
     return QUERN_OK;
+}
+
+static bool copy_tensor(struct tensor *to, const struct tensor *from, struct err *e)
+{
+    const i64 bytes = tensor_bytes(from);
+    *to = *from;
+    to->data = mem_aligned(i64_max(bytes, 1));
+    if (!to->data) return err_set(e, ERR_SYSTEM, "not enough memory for a copy of %lld bytes", (long long)bytes);
+    memcpy(to->data, from->data, (size_t)bytes);
+    return true;
+}
+
+quern_status quern_request_tensor(quern_request *r, const char *name, quern_tensor **t)
+{
+    if (!r) return QUERN_USAGE;
+    struct err *e = begin(r);
+    struct tensor own, copy;
+    if (!name || !t) return end(r, err_set(e, ERR_USAGE, "%s is NULL", name ? "t" : "name"));
+    for (u32 k = 0; k < r->d->meta->tensor.n; k++) {
+        if (!str_is(r->d->meta->tensor.v[k].name, name)) continue;
+        if (!request_tensor(r->r, k, &own, e) || !copy_tensor(&copy, &own, e)) return end(r, false);
+        *t = api_tensor_take(&copy);
+        return QUERN_OK;
+    }
+    return end(r, err_set(e, ERR_USAGE, "no tensor '%s' passes between the sub-graphs (quern show lists those that do)", name));
 }
 
 static void call_back(void *user, struct request *own, const struct err *e)

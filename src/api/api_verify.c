@@ -88,6 +88,20 @@ bool api_tolerances(quern_model *m, quern_tensor *const *in, quern_tensor *const
     return true;
 }
 
+bool api_check(quern_model *m, const char *sizes, u64 seed, quern_tensor *const *in, quern_tensor *const *want, quern_tensor *const *got,
+               struct quern_check *c, struct err *e)
+{
+    struct arena a = {0};
+    i64 *var = arena_array(&a, i64, m->model->sym.var.n + 1);
+    memcpy(var, m->model->var, sizeof *var * m->model->sym.var.n);
+    struct verified v = {.m = m, .var = var};
+    bool ok = !sizes || sym_parse_sizes(&m->model->sym, sizes, var, e);
+    ok = ok && (v.primitives = model_lowered(m->model, NULL, e)) && find_spread(&v, in, want, seed);
+    for (u32 k = 0; k < m->model->graph.output.n && ok; k++) ok = check_result(&v, k, &got[k]->t, &want[k]->t, &c[k]);
+    arena_release(&a);
+    return ok;
+}
+
 quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,
                           struct quern_check *c, int max, int *n)
 {
@@ -99,24 +113,10 @@ quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, u
     quern_status s = quern_model_random_inputs(m, sizes, seed, in, 64, &n_in);
     if (!s) s = quern_model_eval(m, in, n_in, want, n_out);
     if (!s) s = quern_run(p, in, n_in, got, n_out);
-    struct arena a = {0};
-    i64 *var = arena_array(&a, i64, m->model->sym.var.n + 1);
-    memcpy(var, m->model->var, sizeof *var * m->model->sym.var.n);
-    struct verified v = {.m = m, .var = var};
-    if (!s) {
-        struct err *e = api_begin(m->q);
-        if (sizes) sym_parse_sizes(&m->model->sym, sizes, var, e);
-        v.primitives = model_lowered(m->model, NULL, e);
-        s = api_end(m->q, v.primitives && find_spread(&v, in, want, seed));
-    }
-    for (int k = 0; k < n_out && !s; k++) {
-        c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
-        api_begin(m->q);
-        s = api_end(m->q, check_result(&v, (u32)k, &got[k]->t, &want[k]->t, &c[k]));
-    }
+    for (int k = 0; k < n_out && !s; k++) c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
+    if (!s) s = api_end(m->q, api_check(m, sizes, seed, in, want, got, c, api_begin(m->q)));
     *n = n_out;
     for (int k = 0; k < 64; k++)
         quern_tensor_free(in[k]), quern_tensor_free(want[k]), quern_tensor_free(got[k]);
-    arena_release(&a);
     return s;
 }

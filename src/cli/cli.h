@@ -279,7 +279,8 @@ quern_status profile_steps(quern_program *p, struct tensors *in, struct tensors 
 /* Likewise, and prints them; also writes --breakdown. */
 quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out);
 
-/* cli_deployment.c: quern run of a deployment; exit code */
+/* cli_deployment.c: opens one, with the options place, fallback, threads, trace; quern run of one; exit codes */
+int deployment_open(struct cli *c, const char *path, quern_deployment **d);
 int deployment_run(struct cli *c, const char *path);
 
 /* cli_suite.c */

@@ -21,7 +21,7 @@ static int request_fail(struct cli *c, const quern_request *r, quern_status s)
     return exit_code(s);
 }
 
-static int open_deployment(struct cli *c, const char *path, quern_deployment **d)
+int deployment_open(struct cli *c, const char *path, quern_deployment **d)
 {
     const char *place[MAX_OVERRIDES + 1] = {0};
     struct quern_deployment_opts o = QUERN_OPTS(quern_deployment_opts);
@@ -123,7 +123,7 @@ int deployment_run(struct cli *c, const char *path)
 {
     struct job j = {0};
     const char *trace = opts_text(c, "trace");
-    int code = open_deployment(c, path, &j.d);
+    int code = deployment_open(c, path, &j.d);
     if (!code) code = run(c, &j);
     if (!code && trace) code = fail(c, quern_deployment_trace(j.d, trace));
     quern_request_destroy(j.r);

@@ -23,6 +23,12 @@ static bool print_check(const struct cli *c, const struct quern_check *k)
     return pass;
 }
 
+static void print_head(const struct cli *c)
+{
+    if (!opts_flag(c, "json", false))
+        printf("%-6s %-24s %11s %11s %12s %11s %11s %10s\n", "", "output", "max abs", "max rel", "tolerance", "error (ulp)", "bound (ulp)", "outside");
+}
+
 static quern_status get_program(struct cli *c, quern_model *m, quern_db **db, quern_program **p)
 {
     const char *path = opts_text(c, "program"), *db_path = opts_text(c, "db");
@@ -42,10 +48,32 @@ static int verify(struct cli *c, quern_model *m, quern_program *p)
     const char *sizes = opts_words(c, "set");
     quern_status s = quern_verify(m, p, sizes, (uint64_t)opts_count(c, "seed", 0), k, MAX_IO, &n);
     if (s) return fail(c, s);
-    if (!opts_flag(c, "json", false))
-        printf("%-6s %-24s %11s %11s %12s %11s %11s %10s\n", "", "output", "max abs", "max rel", "tolerance", "error (ulp)", "bound (ulp)", "outside");
+    print_head(c);
     for (int i = 0; i < n; i++) bad += !print_check(c, &k[i]);
     return bad ? EXIT_FAILED : EXIT_DONE;
+}
+
+struct table { struct cli *c; int bad; };
+
+static void print_tensor(void *user, const char *subgraph, const struct quern_check *k)
+{
+    struct table *t = user;
+    struct quern_check named = *k;
+    named.output = cli_text(t->c, "%s%s%s", subgraph ? subgraph : "", subgraph ? "/" : "", k->output);
+    t->bad += !print_check(t->c, &named);
+}
+
+static int verify_deployment(struct cli *c, quern_model *m, const char *path)
+{
+    quern_deployment *d = NULL;
+    struct table t = {.c = c};
+    int code = deployment_open(c, path, &d);
+    if (!code) {
+        print_head(c);
+        code = fail(c, quern_verify_deployment(m, d, opts_words(c, "set"), (uint64_t)opts_count(c, "seed", 0), print_tensor, &t));
+    }
+    quern_deployment_close(d);
+    return code ? code : t.bad ? EXIT_FAILED : EXIT_DONE;
 }
 
 /* Programs are not run for it: selected kernels need not be built. */
@@ -64,7 +92,7 @@ static int run(struct cli *c)
     quern_db *db = NULL;
     quern_model *m = NULL;
     quern_program *p = NULL;
-    const char *suite = opts_text(c, "suite");
+    const char *suite = opts_text(c, "suite"), *path = opts_text(c, "program");
     if (suite && c->n_args) return usage_error(c, "unexpected model: --suite runs the models of a folder");
     if (suite) return suite_run(c, suite);
     if (c->n_args < 1) return usage_error(c, "the model is missing");
@@ -78,6 +106,11 @@ static int run(struct cli *c)
         quern_model_close(m);
         return code;
     }
+    if (!s && path && quern_is_deployment(path)) {
+        int code = verify_deployment(c, m, path);
+        quern_model_close(m);
+        return code;
+    }
     if (!s) s = get_program(c, m, &db, &p);
     int code = s ? fail(c, s) : opts_flag(c, "per-layer", false) ? layers_run(c, m, p) : verify(c, m, p);
     quern_program_close(p);
@@ -88,7 +121,9 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     OPT_SET,
-    {"program", 0, OPT_TEXT, "NET.dnx", "verify this program of the model instead of compiling it"},
+    {"program", 0, OPT_TEXT, "NET.dnx|DEPLOYMENT", "verify this program or deployment of the model instead of compiling it"},
+    {"place", 0, OPT_TEXT, "X64:0=cpu", "deployments: which device here an instance is; repeatable"},
+    {"fallback", 0, OPT_FLAG, NULL, "deployments: on the CPU what cannot run on its device"},
     {"per-layer", 0, OPT_FLAG, NULL, "verify each kernel separately, on the reference's values; names the first beyond its bound"},
     {"exact", 0, OPT_FLAG, NULL, "verify each kernel in exact arithmetic, in an interpreter"},
     OPT_DB,

@@ -99,14 +99,19 @@ bool request_set_input(struct request *r, u32 k, const struct tensor *t, struct 
     return true;
 }
 
+bool request_tensor(struct request *r, u32 tensor, struct tensor *t, struct err *e)
+{
+    if (!is_free(r, e)) return false;
+    if (!r->is_started || r->err.code) return err_set(e, ERR_USAGE, "the request has no outputs: it was not run, or failed");
+    *t = r->tensor[tensor];
+    return true;
+}
+
 bool request_output(struct request *r, u32 k, struct tensor *t, struct err *e)
 {
     const struct meta_model *meta = r->model->meta;
     if (k >= meta->output.n) return err_set(e, ERR_USAGE, "there is no output %u: '%.*s' has %u", k, STR_ARG(meta->name), meta->output.n);
-    if (!is_free(r, e)) return false;
-    if (!r->is_started || r->err.code) return err_set(e, ERR_USAGE, "the request has no outputs: it was not run, or failed");
-    *t = r->tensor[meta->output.v[k]];
-    return true;
+    return request_tensor(r, meta->output.v[k], t, e);
 }
 
 /* Running. */

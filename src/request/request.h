@@ -105,6 +105,7 @@ bool request_input(struct request *r, u32 k, u32 rank, const i64 *dim, struct te
 /* The caller's memory instead, unchanged until the request is done. */
 bool request_set_input(struct request *r, u32 k, const struct tensor *t, struct err *e);
 bool request_output(struct request *r, u32 k, struct tensor *t, struct err *e); /* after a success; valid until the next start */
+bool request_tensor(struct request *r, u32 tensor, struct tensor *t, struct err *e); /* likewise any tensor of the deployment, by its index */
 void request_on_done(struct request *r, request_done_fn *fn, void *user);
 bool request_start(struct request *r, struct err *e); /* returns at once */
 /* false: an error of the call. *is_done: it is over, and *result says how; seconds < 0: waits until it is. Not in callbacks. */
