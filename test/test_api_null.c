@@ -344,6 +344,10 @@ static void test_databases(void **state)
     USAGE("", quern_conv(NULL, NULL, NULL, NULL));
     USAGE("", quern_plot(NULL, "d"));
     USAGE("dir", quern_plot(f->q, NULL));
+    USAGE("", quern_graph_write(NULL, NULL, NULL, "x.json"));
+    USAGE("path", quern_graph_write(f->m, NULL, NULL, NULL));
+    USAGE("", quern_graph_text(NULL, NULL, NULL, &text));
+    USAGE("text", quern_graph_text(f->m, NULL, NULL, NULL));
     quern_db_close(NULL);
 }
 

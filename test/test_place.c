@@ -133,6 +133,20 @@ static void sizes_found_in_data_are_operators(void **state)
            "shape_8(tensor_7) -> tensor_9; expand_10(tensor_9, paramtensor_11) -> tensor_12");
 }
 
+/* A node whose body runs until a sum is large is one operator, whatever is in the body. */
+static void loops_are_one_operator(void **state)
+{
+    expect("graph { input %x: f32[N] input %most: i64[] input %go: bool[] %a: f32[?] = Abs(%x) "
+           "%last: f32[?], %all: f32[?], %sizes: i64[?] = quern::Loop \"loop\"(%go, %a) "
+           "{carried=1, conditional=1, trip_count=strs[\"m\"], body=graph { input %x: f32[N] "
+           "%y: f32[?] = Add(%x, %x) const %axes: i64[1] = [0] "
+           "%s: f32[?] = ReduceSum(%y, %axes) {keepdims=0} const %bound: f32[] = [1000.0] "
+           "%c: bool[?] = Less(%s, %bound) output %c output %y output %x }} "
+           "size (m) = plus %most[0] output %last output %all }",
+           "abs_3(tensor_0) -> tensor_4; "
+           "loop_5(tensor_2, tensor_4) -> tensor_6, tensor_7, tensor_8");
+}
+
 static void check_names(const struct place_net *x)
 {
     for (u32 k = 0; k < x->op.n; k++) {
@@ -194,6 +208,7 @@ int main(void)
         cmocka_unit_test(constants_and_sizes_are_no_operators),
         cmocka_unit_test(codes_stay_codes),
         cmocka_unit_test(sizes_found_in_data_are_operators),
+        cmocka_unit_test(loops_are_one_operator),
         cmocka_unit_test(random_networks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,6 +98,7 @@ static bool add_times(struct job *j, struct err *e)
     ok = ok && model_lower(g, m->model, &t.caps, e) &&
          plan_cover(&x->c, g, (struct cover_opts){0}, &on, &j->a, e) &&
          plan_choose(&x->s, &x->c, m->model->var, &on, &j->a, e);
+    j->v.var = m->model->var, j->v.n_var = m->model->n_var; /* lowering may have added some */
     if (ok)
         j->v.time = view_times(&j->v, x, &j->a), j->v.time_device = t.driver ? t.driver->name : "";
     if (ok && j->db && !x->s.n_known)

@@ -114,6 +114,7 @@ bool model_lower(struct graph *g, struct model *m, const struct caps *c, struct 
     const struct graph *own = model_lowered(m, c, e); /* by which all facts are known */
     const struct pass_env env = {.flags = pass_flags(m, as)};
     bool changed, ok = own && op_infer_all(g, e) && lower_in_place(m, g, &env, e);
+    model_add_sizes(m);
     return ok && (own != &m->compact || pass_compact(g, &changed, e));
 }
 

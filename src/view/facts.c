@@ -5,7 +5,6 @@
 #include "view/view.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "op/op.h"
 
@@ -19,23 +18,47 @@ void view_init(struct view *v, struct arena *a)
 
 /* Numbers. */
 
-/* Of a node with simpler operators: those of its expansion. false: it cannot be expanded alone. */
-static bool expanded_flops(double *sum, const struct view *v, node_id n)
+/* The node in a graph with sizes of its own, so that what its expansion requires of them, and adds
+   to them, does not concern the network. */
+static bool own_graph(struct graph *to, struct symtab *st, const struct graph *g, node_id n,
+                      struct arena *a)
 {
-    struct arena a = {0};
-    struct err e = {0};
     struct graph one;
     value_id *back;
     struct value_list out = {0};
-    const struct graph *g = &v->x->g;
+    struct buf text = {0};
+    struct err e = {0};
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++)
-        if (x->out.v[k]) *arr_push(&a, &out) = x->out.v[k];
-    graph_extract(&one, g, &a, &n, 1, out.v, out.n, &back);
-    const bool ok = op_expand_all(&one, &e);
-    i64 *sizes = arena_array(&a, i64, g->sym->var.n + 1); /* the expansion may have more of them */
-    memcpy(sizes, v->var, v->n_var * sizeof *sizes);
-    if (ok) *sum = graph_flops(&one, sizes);
+        if (x->out.v[k]) *arr_push(a, &out) = x->out.v[k];
+    graph_extract(&one, g, a, &n, 1, out.v, out.n, &back);
+    graph_print(&text, &one, &(struct graph_text_opts){.keys = true});
+    symtab_init(st, a);
+    const bool ok = !text.failed && graph_parse(to, a, st, buf_view(&text), &e) &&
+                    op_infer_all(to, &e) && op_expand_all(to, &e);
+    buf_release(&text);
+    return ok;
+}
+
+static i64 size_of(const struct view *v, struct str name)
+{
+    for (u32 k = 0; k < v->n_var; k++)
+        if (str_eq(v->x->g.sym->var.v[k], name)) return v->var[k];
+    return 0;
+}
+
+/* Of a node that consists of simpler operators. false: it cannot be expanded alone. */
+static bool expanded_flops(double *sum, const struct view *v, node_id n)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph own;
+    const bool ok = own_graph(&own, &st, &v->x->g, n, &a);
+    if (ok) {
+        i64 *sizes = arena_array(&a, i64, st.var.n + 1);
+        for (u32 k = 0; k < st.var.n; k++) sizes[k] = size_of(v, st.var.v[k]);
+        *sum = graph_flops(&own, sizes);
+    }
     arena_release(&a);
     return ok;
 }
