@@ -251,6 +251,29 @@ static void long_networks_become_groups(void **state)
     }
 }
 
+/* n devices have n + 1 colours. */
+static void colours_are_distinct(void **state)
+{
+    enum { N = 64 };
+    struct buf text = {0}, dot = {0};
+    struct fixture f;
+    struct map colours;
+    const char *device[N];
+    buf_z(&text, "graph { input %v0: f32[4] ");
+    for (int k = 0; k < N; k++) buf_printf(&text, "%%v%d: f32[4] = Relu(%%v%d) ", k + 1, k);
+    buf_printf(&text, "output %%v%d }", N);
+    fixture_open(&f, buf_view(&text));
+    for (int k = 0; k < N; k++) device[k] = str_fmt(&f.a, "X64:%d", k).p;
+    allocate(&f, device, N, 1);
+    view_dot(&dot, &f.v);
+    map_init(&colours, &f.a);
+    for (const char *p = dot.p; (p = strstr(p, "fillcolor=\"#")); p++)
+        *map_put(&colours, (struct str){p + 12, 6}, 0) = 1;
+    assert_int_equal(colours.n, N + 1);
+    buf_release(&text), buf_release(&dot);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +281,7 @@ int main(void)
         cmocka_unit_test(random_networks_have_sound_texts),
         cmocka_unit_test(odd_names_are_escaped),
         cmocka_unit_test(long_networks_become_groups),
+        cmocka_unit_test(colours_are_distinct),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,9 @@ def graph(model: Model, allocation: Allocation = None, database: str | os.PathLi
 
     Parameters
     ----------
-    model, assume, external_data_links
+    model
+        As of `quern.compile`, or an onnx.ModelProto.
+    assume, external_data_links
         As of `quern.compile`.
     allocation : dict or path, optional
         A device for each operator, {"conv2d_2": "HEXAGON:0", "add_5": "X64:1"}, or a JSON file of that.
@@ -155,6 +157,8 @@ def graph(model: Model, allocation: Allocation = None, database: str | os.PathLi
     -------
     Graph
     """
+    if hasattr(model, "SerializeToString"):
+        model = model.SerializeToString()
     c = Context()
     db = c.database(os.fspath(database)) if database else None
     options: dict[str, Any] = dict(sizes=text(sizes_text(sizes)), collapse=text(collapse), device=text(device), threads=threads)

@@ -4,7 +4,7 @@
 // colour, sub-graphs as frames, a legend below. n devices have n + 1 colours.
 //
 // The colours are Paul Tol's "light" scheme, which is made for black text on it and distinct for
-// all kinds of colour vision. Further devices get lighter and darker ones.
+// all kinds of colour vision. Further devices get colours that are distinct, but not for all.
 #include "view/picture.h"
 
 #include <math.h>
@@ -64,18 +64,24 @@ struct colour {
     u32 r, g, b;
 };
 
+/* Hue in sixths of the circle, saturation and value in per cent: channel n of red 5, green 3,
+ * blue 1. */
+static u32 channel(double n, double hue, double saturation, double value)
+{
+    const double k = fmod(n + hue, 6), part = fmax(0, fmin(fmin(k, 4 - k), 1));
+    return (u32)lround(2.55 * value * (1 - saturation / 100 * part));
+}
+
+/* The ninth and later hues are spread by the golden ratio. */
 static struct colour device_colour(u32 k)
 {
     static const struct colour light[] = {
         {0x77, 0xaa, 0xdd}, {0xee, 0x88, 0x66}, {0xee, 0xdd, 0x88}, {0xff, 0xaa, 0xbb},
         {0x44, 0xbb, 0x99}, {0x99, 0xdd, 0xff}, {0xbb, 0xcc, 0x33}, {0xaa, 0xaa, 0x00}};
-    struct colour c = light[k % countof(light)];
-    const u32 round = k / countof(light), step = 1 + (round + 1) / 2;
-    if (round == 0) return c;
-    if (round % 2)
-        return (struct colour){255 - (255 - c.r) / step, 255 - (255 - c.g) / step,
-                               255 - (255 - c.b) / step};
-    return (struct colour){c.r - c.r / (step + 2), c.g - c.g / (step + 2), c.b - c.b / (step + 2)};
+    if (k < countof(light)) return light[k];
+    const double hue = fmod(k * 6 * 0.6180339887498949, 6), s = 30 + 15 * (k % 3),
+                 v = 96 - 12 * (k % 2);
+    return (struct colour){channel(5, hue, s, v), channel(3, hue, s, v), channel(1, hue, s, v)};
 }
 
 static void put_colour(struct buf *b, struct colour c)
