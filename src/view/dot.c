@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphviz's language: operators as boxes in the colour of their device, tensors as ellipses in one
-// colour, sub-graphs as frames, a legend below. n devices have n + 1 colours.
+// Graphviz's language: operators as boxes in the colour of their device, tensors as grey boxes,
+// sub-graphs as frames, a legend below. n devices have n + 1 colours.
 //
 // The colours are Paul Tol's "light" scheme, which is made for black text on it and distinct for
 // all kinds of colour vision. Further devices get colours that are distinct, but not for all.
