@@ -11,7 +11,8 @@
 #include "place/place.h"
 #include "tune/rates.h"
 
-/* Where nothing is measured: a PCIe or USB 3 link with a driver's overhead, see doc/allocation.md. */
+/* Where nothing is measured: a PCIe or USB 3 link with a driver's overhead, see doc/allocation.md.
+ */
 static const double assumed_bandwidth = 5e9, assumed_latency = 20e-6;
 
 struct placing {
@@ -22,7 +23,7 @@ struct placing {
     struct place_net x;
     struct place_devices d;
     enum place_aim aim;
-    struct api_target *target;   /* per device */
+    struct api_target *target; /* per device */
     struct plan_target *plan;
     struct place_target *cost;
     u32 n_open;
@@ -37,8 +38,13 @@ static bool is_absent(const struct place_device *d, struct err *e)
     const char *name = d->name.p;
     e->code = ERR_NONE;
     if (d->kind->route == PLACE_OPENVINO || d->kind->route == PLACE_VENDOR)
-        return err_set(e, ERR_USAGE, "device '%s' is not quern's, so its times have to be described: '%s=gflops:1000;gbs:10'", name, name);
-    return err_set(e, why.code, "device '%s': %s; describe one that is elsewhere by its architecture, '%s=device:..' (quern devices), or by rates, '%s=gflops:1000;gbs:100'",
+        return err_set(e, ERR_USAGE,
+                       "device '%s' is not quern's, so its times have to be described: "
+                       "'%s=gflops:1000;gbs:10'",
+                       name, name);
+    return err_set(e, why.code,
+                   "device '%s': %s; describe one that is elsewhere by its architecture, "
+                   "'%s=device:..' (quern devices), or by rates, '%s=gflops:1000;gbs:100'",
                    name, why.msg, name, name);
 }
 
@@ -49,11 +55,19 @@ static void find_link(struct placing *p, u32 k)
     struct place_target *to = &p->cost[k];
     struct link_rates r = {0};
     to->link_bandwidth = d->link_bandwidth, to->link_latency = d->link_latency;
-    if (to->link_bandwidth > 0 || (t && t->driver->can_run) || (!t && d->kind->route == PLACE_NATIVE)) return;
+    if (to->link_bandwidth > 0 || (t && t->driver->can_run) ||
+        (!t && d->kind->route == PLACE_NATIVE))
+        return;
     if (t && !dev_is_described(&t->dev)) {
         struct quern *q = p->m->q;
-        const struct device_target target = {.driver = t->driver, .opts = &t->dev, .lang = t->lang, .caps = &t->caps, .fingerprint = buf_view(&t->fingerprint),
-                                             .toolchain = buf_view(&t->toolchain), .log = &q->log, .stop = &q->stop};
+        const struct device_target target = {.driver = t->driver,
+                                             .opts = &t->dev,
+                                             .lang = t->lang,
+                                             .caps = &t->caps,
+                                             .fingerprint = buf_view(&t->fingerprint),
+                                             .toolchain = buf_view(&t->toolchain),
+                                             .log = &q->log,
+                                             .stop = &q->stop};
         link_at_first_use(&r, &target);
     }
     to->link_bandwidth = r.bandwidth > 0 ? r.bandwidth : assumed_bandwidth;
@@ -65,8 +79,11 @@ static bool open_target(struct placing *p, u32 k, struct err *e)
     const struct place_device *d = &p->d.v[k];
     if (!d->is_described) {
         if (!d->device.n) return is_absent(d, e);
-        const int threads = d->kind->route == PLACE_NATIVE ? (int)place_device_threads(&p->d, k) : 0;
-        if (!api_target_open_rated(&p->target[k], p->m->q, str_z(&p->a, d->device), threads, NULL, e)) return is_absent(d, e);
+        const int threads =
+            d->kind->route == PLACE_NATIVE ? (int)place_device_threads(&p->d, k) : 0;
+        if (!api_target_open_rated(&p->target[k], p->m->q, str_z(&p->a, d->device), threads, NULL,
+                                   e))
+            return is_absent(d, e);
         p->plan[k] = api_plan_target(&p->target[k], p->db);
         p->cost[k].plan = &p->plan[k];
     }
@@ -95,9 +112,14 @@ static struct quern_subgraph_time *list_parts(struct placing *p, const struct pl
     struct quern_subgraph_time *v = arena_array(&p->a, struct quern_subgraph_time, x->parts.n + 1);
     for (u32 i = 0; i < x->parts.n; i++) {
         const struct place_part *s = &x->parts.v[i];
-        v[i] = (struct quern_subgraph_time){.device = p->d.v[s->device].name.p, .first = p->x.op.v[s->op.v[0]].name.p,
-                                            .last = p->x.op.v[s->op.v[s->op.n - 1]].name.p, .n_ops = (int)s->op.n, .n_inputs = (int)s->in.n,
-                                            .n_outputs = (int)s->out.n, .start = x->start[i], .seconds = x->seconds[i]};
+        v[i] = (struct quern_subgraph_time){.device = p->d.v[s->device].name.p,
+                                            .first = p->x.op.v[s->op.v[0]].name.p,
+                                            .last = p->x.op.v[s->op.v[s->op.n - 1]].name.p,
+                                            .n_ops = (int)s->op.n,
+                                            .n_inputs = (int)s->in.n,
+                                            .n_outputs = (int)s->out.n,
+                                            .start = x->start[i],
+                                            .seconds = x->seconds[i]};
     }
     return v;
 }
@@ -105,7 +127,8 @@ static struct quern_subgraph_time *list_parts(struct placing *p, const struct pl
 static struct quern_device_load *list_loads(struct placing *p, const struct place_expected *x)
 {
     struct quern_device_load *v = arena_array(&p->a, struct quern_device_load, p->d.n + 1);
-    for (u32 d = 0; d < p->d.n; d++) v[d] = (struct quern_device_load){.device = p->d.v[d].name.p, .busy = x->busy[d]};
+    for (u32 d = 0; d < p->d.n; d++)
+        v[d] = (struct quern_device_load){.device = p->d.v[d].name.p, .busy = x->busy[d]};
     for (u32 i = 0; i < x->parts.n; i++) {
         v[x->parts.v[i].device].n_subgraphs++;
         v[x->parts.v[i].device].n_ops += (int)x->parts.v[i].op.n;
@@ -122,26 +145,38 @@ static bool has_watts(const struct placing *p)
 
 static void report(struct placing *p, const struct place_expected *x, const struct place_found *f)
 {
-    struct quern_placement r = {.aim = place_aim_name(p->aim), .value = x->value, .latency = x->latency, .period = x->period};
+    struct quern_placement r = {.aim = place_aim_name(p->aim),
+                                .value = x->value,
+                                .latency = x->latency,
+                                .period = x->period};
     if (has_watts(p)) r.joules = x->joules;
-    r.n_subgraphs = (int)x->parts.n, r.subgraph = list_parts(p, x), r.is_minimal = x->parts.is_minimal;
+    r.n_subgraphs = (int)x->parts.n, r.subgraph = list_parts(p, x),
+    r.is_minimal = x->parts.is_minimal;
     r.n_devices = (int)p->d.n, r.device = list_loads(p, x);
     if (f) {
-        r.bound = f->bound, r.n_tried = (int64_t)f->n_tried, r.n_compiled = (int64_t)f->n_compiled, r.is_cut_short = f->is_cut_short;
-        if (f->single != UINT32_MAX) r.single = p->d.v[f->single].name.p, r.single_value = f->single_value;
+        r.bound = f->bound, r.n_tried = (int64_t)f->n_tried, r.n_compiled = (int64_t)f->n_compiled,
+        r.is_cut_short = f->is_cut_short;
+        if (f->single != UINT32_MAX)
+            r.single = p->d.v[f->single].name.p, r.single_value = f->single_value;
     }
     p->o.report(p->o.report_user, &r);
 }
 
 /* --- the three ways --- */
 
-static void progress(void *user, u64 n_tried, double best)
+static void progress(void *user, const struct place_progress *x)
 {
     const struct placing *p = user;
+    const double unit = p->aim == PLACE_ENERGY ? 1 : 1e3;
     struct buf b = {0};
-    buf_printf(&b, "%llu allocations", (unsigned long long)n_tried);
-    if (isfinite(best)) buf_printf(&b, ", best %.4g %s", p->aim == PLACE_ENERGY ? best : best * 1e3, p->aim == PLACE_ENERGY ? "J" : "ms");
-    const struct quern_event ev = {.kind = QUERN_PROGRESS, .text = b.p, .done = (int64_t)n_tried, .seconds_left = -1};
+    buf_printf(&b, "%llu allocations", (unsigned long long)x->n_tried);
+    if (isfinite(x->best))
+        buf_printf(&b, ", best %.4g %s", x->best * unit, p->aim == PLACE_ENERGY ? "J" : "ms");
+    const struct quern_event ev = {.kind = QUERN_PROGRESS,
+                                   .text = b.p,
+                                   .done = x->n_done,
+                                   .total = x->n_starts,
+                                   .seconds_left = -1};
     if (p->m->q->o.on_event) p->m->q->o.on_event(p->m->q->o.user, &ev);
     buf_release(&b);
 }
@@ -149,7 +184,8 @@ static void progress(void *user, u64 n_tried, double best)
 static bool search(struct placing *p, struct place_allocation *y, struct err *e)
 {
     struct place_found f;
-    const struct place_search o = {.aim = p->aim, .seconds = p->o.seconds, .progress = progress, .user = p};
+    const struct place_search o = {
+        .aim = p->aim, .seconds = p->o.seconds, .progress = progress, .user = p};
     if (!open_costs(p, e) || !place_search(&f, p->costs, &o, &p->a, e)) return false;
     *y = f.best.y;
     if (p->o.report) report(p, &f.best, &f);
@@ -168,7 +204,8 @@ static bool fill_template(struct placing *p, struct place_allocation *y, struct 
     for (u32 k = 0; k < p->x.op.n; k++) {
         y->device[k] = d;
         if (!place_can_run(&p->d.v[d], &p->x, k, e))
-            return err_prefix(e, "operator '%.*s' cannot run on '%.*s'", STR_ARG(p->x.op.v[k].name), STR_ARG(p->d.v[d].name));
+            return err_prefix(e, "operator '%.*s' cannot run on '%.*s'", STR_ARG(p->x.op.v[k].name),
+                              STR_ARG(p->d.v[d].name));
     }
     return true;
 }
@@ -187,11 +224,15 @@ static bool read_options(struct placing *p, struct err *e)
 {
     u32 n = 0;
     while (p->o.devices && p->o.devices[n]) n++;
-    if (p->o.on && p->o.check) return err_set(e, ERR_USAGE, "an allocation is either made for one device or checked");
-    if (!n && !p->o.check && !p->o.on) return err_set(e, ERR_USAGE, "no devices are given to place the network on");
+    if (p->o.on && p->o.check)
+        return err_set(e, ERR_USAGE, "an allocation is either made for one device or checked");
+    if (!n && !p->o.check && !p->o.on)
+        return err_set(e, ERR_USAGE, "no devices are given to place the network on");
     if (p->o.minimise && !place_aim_parse(str_of(p->o.minimise), &p->aim))
-        return err_set(e, ERR_USAGE, "cannot minimise '%s'; there are: latency, throughput, energy", p->o.minimise);
-    if (p->o.seconds < 0 || isnan(p->o.seconds)) return err_set(e, ERR_USAGE, "a search of %g seconds", p->o.seconds);
+        return err_set(e, ERR_USAGE, "cannot minimise '%s'; there are: latency, throughput, energy",
+                       p->o.minimise);
+    if (p->o.seconds < 0 || isnan(p->o.seconds))
+        return err_set(e, ERR_USAGE, "a search of %g seconds", p->o.seconds);
     return place_devices_parse(&p->d, p->o.devices, n, &p->a, e);
 }
 
@@ -203,7 +244,8 @@ static bool place(struct placing *p, char **json, struct err *e)
     y.device = arena_array(&p->a, u32, p->x.op.n + 1);
     bool ok = true;
     if (p->o.on) ok = fill_template(p, &y, e);
-    else if (p->o.check) ok = place_allocation_parse(&y, &p->x, &p->d, str_of(p->o.check), &p->a, e);
+    else if (p->o.check)
+        ok = place_allocation_parse(&y, &p->x, &p->d, str_of(p->o.check), &p->a, e);
     else ok = search(p, &y, e);
     if (ok && (p->o.on || p->o.check)) ok = expect(p, &y, e);
     if (!ok) return false;
@@ -212,7 +254,8 @@ static bool place(struct placing *p, char **json, struct err *e)
     return true;
 }
 
-quern_status quern_allocate(quern_model *m, quern_db *db, const struct quern_allocate_opts *o, char **json)
+quern_status quern_allocate(quern_model *m, quern_db *db, const struct quern_allocate_opts *o,
+                            char **json)
 {
     struct placing p = {.m = m, .db = db ? &db->db : NULL};
     if (!m || !api_given(m->q, "options json", o, json)) return QUERN_USAGE;

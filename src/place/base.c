@@ -3,9 +3,10 @@
 // The network as primitives on all devices: what each operator adds to the time of the whole
 // network on a device, and the joint selection, which places every region on a device.
 //
-// Primitives lead back to operators by their names: before the network is lowered, each node gets
-// its number as its name, and new nodes are named after those that they replace. What a pass names
-// otherwise belongs to the operator that makes its first input, or that reads its result.
+// Primitives lead back to operators by their names: before the network is lowered, each node
+// gets its number as its name, and new nodes are named after those that they replace. What a
+// pass names otherwise belongs to the operator that makes its first input, or that reads its
+// result.
 #include "place/cost.h"
 
 #include <math.h>
@@ -27,7 +28,8 @@ static void find_origins(struct place_costs *c)
     const struct graph *g = &c->low;
     c->op_of = arena_array(&c->a, u32, g->node.n + 1);
     c->op_of[0] = UINT32_MAX;
-    for (node_id n = 1; n < g->node.n; n++) c->op_of[n] = named_origin(c->x, graph_node(g, n)->name);
+    for (node_id n = 1; n < g->node.n; n++)
+        c->op_of[n] = named_origin(c->x, graph_node(g, n)->name);
     for (node_id n = 1; n < g->node.n; n++) { /* by inputs */
         const struct node *x = graph_node(g, n);
         for (u32 i = 0; i < x->in.n && c->op_of[n] == UINT32_MAX; i++)
@@ -68,7 +70,9 @@ static void forbid_unreachable(struct place_costs *c, u32 d)
         for (u32 i = 0; i < c->cover[d]->region.v[r].n_nodes; i++)
             if (!isinf(c->region[d][r])) has[c->cover[d]->region.v[r].nodes[i]] = true;
     for (node_id n = 1; n < c->low.node.n; n++)
-        if (!has[n] && c->op_of[n] != UINT32_MAX && graph_is_read(&c->low, node_first_out(graph_node(&c->low, n)))) c->can[d][c->op_of[n]] = false;
+        if (!has[n] && c->op_of[n] != UINT32_MAX &&
+            graph_is_read(&c->low, node_first_out(graph_node(&c->low, n))))
+            c->can[d][c->op_of[n]] = false;
     arena_release(&tmp);
 }
 
@@ -87,7 +91,8 @@ static void share(struct place_costs *c, u32 d, const struct region *r, double s
     for (u32 i = 0; i < r->n_nodes; i++) all += op_flops(&c->low, r->nodes[i], var) + 1;
     for (u32 i = 0; i < r->n_nodes; i++) {
         u32 k = c->op_of[r->nodes[i]];
-        if (k != UINT32_MAX) c->alone[d][k] += seconds * (op_flops(&c->low, r->nodes[i], var) + 1) / all;
+        if (k != UINT32_MAX)
+            c->alone[d][k] += seconds * (op_flops(&c->low, r->nodes[i], var) + 1) / all;
     }
 }
 
@@ -103,7 +108,9 @@ static bool select_alone(struct place_costs *c, u32 d, struct err *e)
     if (!ok && why.code != ERR_NOTHING) return err_set(e, why.code, "%s", why.msg);
     for (u32 r = 0; r < cover->region.n; r++) {
         const struct region *x = &cover->region.v[r];
-        double seconds = x->task == NO_TASK ? 0 : s.cost[x->task].ok ? s.cost[x->task].seconds * slow : INFINITY;
+        double seconds = x->task == NO_TASK   ? 0
+                         : s.cost[x->task].ok ? s.cost[x->task].seconds * slow
+                                              : INFINITY;
         c->region[d][r] = region_is_able(c, d, x) ? seconds : INFINITY;
     }
     for (u32 i = 0; i < s.choice.n && ok; i++) {
@@ -122,7 +129,8 @@ static void scale(struct cost_class *k, const struct cover *c, const i64 *var, s
     u32 n = 0;
     for (u32 i = 0; i < c->task.n; i++) {
         struct task_cost x;
-        if (task_is_call(c->task.v[i]) || !cost_of_task(k, c->task.v[i], var, &x) || !x.is_measured) continue;
+        if (task_is_call(c->task.v[i]) || !cost_of_task(k, c->task.v[i], var, &x) || !x.is_measured)
+            continue;
         double p = gen_predict(&x.best, c->task.v[i], k->target->caps, var);
         if (p > 0) ratio[n++] = x.seconds / p;
     }
@@ -137,7 +145,9 @@ static bool cover_device(struct place_costs *c, u32 d, struct err *e)
     for (u32 i = 0; i < d; i++)
         if (c->class_of[i] == c->class_of[d]) *c->cover[d] = *c->cover[i];
     if (!c->cover[d]->g) {
-        if (!plan_cover(c->cover[d], &c->low, (struct cover_opts){0}, k->target, &c->a, e) || !cost_tasks(k, c->cover[d], var, e)) return false;
+        if (!plan_cover(c->cover[d], &c->low, (struct cover_opts){0}, k->target, &c->a, e) ||
+            !cost_tasks(k, c->cover[d], var, e))
+            return false;
         scale(k, c->cover[d], var, &c->a);
     }
     c->region[d] = arena_array(&c->a, double, c->cover[d]->region.n + 1);
@@ -178,8 +188,11 @@ static bool describe_device(struct place_costs *c, u32 d, const double *flops, s
     c->cover[d] = arena_new(&c->a, struct cover);
     for (u32 i = 0; i < d; i++)
         if (c->class_of[i] == UINT32_MAX) *c->cover[d] = *c->cover[i];
-    bool ok = c->cover[d]->g || cover_build(c->cover[d], &c->low, &c->a, &(struct cover_opts){.no_fusion = true, .no_concat = true}, e);
-    for (u32 k = 0; k < c->x->op.n; k++) c->alone[d][k] = fmax(flops[k] / x->flops, traffic(c, k) / x->bandwidth) * x->slowdown;
+    bool ok = c->cover[d]->g ||
+              cover_build(c->cover[d], &c->low, &c->a,
+                          &(struct cover_opts){.no_fusion = true, .no_concat = true}, e);
+    for (u32 k = 0; k < c->x->op.n; k++)
+        c->alone[d][k] = fmax(flops[k] / x->flops, traffic(c, k) / x->bandwidth) * x->slowdown;
     for (node_id n = 1; n < c->low.node.n; n++)
         if (c->op_of[n] != UINT32_MAX) n_nodes[c->op_of[n]]++;
     c->region[d] = arena_array(&c->a, double, c->cover[d]->region.n + 1);

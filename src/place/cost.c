@@ -3,13 +3,14 @@
 // Expected times: of a sub-graph on a device, and of copies between devices.
 //
 // A sub-graph becomes a program of its own, so its time is what plan selection expects of that
-// program: its graph is extracted, lowered for the device, covered, and the cheapest cover counts,
-// by measured costs where the database has them and by predictions otherwise. On a device that is
-// described by rates every operator takes as long as its arithmetic or its traffic, whichever is
-// longer. Both are multiplied by the device's slow-down, and the start of a sub-graph is added.
+// program: its graph is extracted, lowered for the device, covered, and the cheapest cover
+// counts, by measured costs where the database has them and by predictions otherwise. On a
+// device that is described by rates every operator takes as long as its arithmetic or its
+// traffic, whichever is longer. Both are multiplied by the device's slow-down, and the start of
+// a sub-graph is added.
 //
-// The search asks for many sub-graphs of one network, and these have many tasks in common. Costs of
-// tasks are kept by the key of their text, times of sub-graphs by their set of operators.
+// The search asks for many sub-graphs of one network, and these have many tasks in common. Costs
+// of tasks are kept by the key of their text, times of sub-graphs by their set of operators.
 #include "place/cost.h"
 
 #include <math.h>
@@ -17,7 +18,10 @@
 
 /* --- tasks --- */
 
-static struct str key_of(const struct task *t) { return (struct str){(const char *)&t->key, sizeof t->key}; }
+static struct str key_of(const struct task *t)
+{
+    return (struct str){(const char *)&t->key, sizeof t->key};
+}
 
 bool cost_of_task(void *user, const struct task *t, const i64 *var, struct task_cost *c)
 {
@@ -35,7 +39,8 @@ struct missing {
 };
 
 /* Tasks whose cost is not known yet; measured ones are known afterwards. */
-static bool list_missing(struct missing *l, struct cost_class *k, const struct cover *c, const i64 *var, struct arena *a, struct err *e)
+static bool list_missing(struct missing *l, struct cost_class *k, const struct cover *c,
+                         const i64 *var, struct arena *a, struct err *e)
 {
     for (u32 i = 0; i < c->task.n; i++) {
         const struct task *t = c->task.v[i];
@@ -44,7 +49,9 @@ static bool list_missing(struct missing *l, struct cost_class *k, const struct c
         if (k->target->db && !tune_best(k->target->db, k->env, t, var, &known, e)) return false;
         map_put(&k->index, key_of(t), k->cost.n);
         struct task_cost *to = arr_push(k->index.arena, &k->cost);
-        if (known.measured) *to = (struct task_cost){.ok = true, .best = known.best, .seconds = known.seconds, .is_measured = true};
+        if (known.measured)
+            *to = (struct task_cost){
+                .ok = true, .best = known.best, .seconds = known.seconds, .is_measured = true};
         else *arr_push(a, l) = t;
     }
     for (u32 b = 0; b < c->body.n; b++)
@@ -79,7 +86,8 @@ const i64 *cost_sizes(struct place_costs *c)
 
 /* --- sub-graphs --- */
 
-static bool compile(struct place_costs *c, struct cost_class *k, const struct place_part *p, double *seconds, struct arena *a, struct err *e)
+static bool compile(struct place_costs *c, struct cost_class *k, const struct place_part *p,
+                    double *seconds, struct arena *a, struct err *e)
 {
     struct graph part, low;
     struct cover cover;
@@ -88,7 +96,9 @@ static bool compile(struct place_costs *c, struct cost_class *k, const struct pl
     place_part_graph(&part, c->x, p, a);
     if (!model_lower_part(&low, &part, c->m, k->target->caps, a, e)) return false;
     const i64 *var = cost_sizes(c);
-    if (!plan_cover(&cover, &low, (struct cover_opts){0}, k->target, a, e) || !cost_tasks(k, &cover, var, e)) return false;
+    if (!plan_cover(&cover, &low, (struct cover_opts){0}, k->target, a, e) ||
+        !cost_tasks(k, &cover, var, e))
+        return false;
     c->n_parts++;
     if (plan_select(&s, &cover, var, cost_of_task, k, a, &why)) *seconds = s.seconds;
     else if (why.code == ERR_NOTHING) *seconds = INFINITY;
@@ -106,7 +116,8 @@ static double by_rates(const struct place_costs *c, u32 device, const u64 *ops)
     return sum;
 }
 
-static bool by_selection(struct place_costs *c, u32 device, const u64 *ops, double *seconds, struct err *e)
+static bool by_selection(struct place_costs *c, u32 device, const u64 *ops, double *seconds,
+                         struct err *e)
 {
     struct arena tmp = {0};
     struct buf key = {0};
@@ -122,7 +133,8 @@ static bool by_selection(struct place_costs *c, u32 device, const u64 *ops, doub
         for (u32 k = 0; k < c->x->op.n; k++)
             if (is_inside(ops, k)) *arr_push(&tmp, &p.op) = k;
         place_part_alone(&p, c->x, &tmp);
-        ok = mem_check(e, "placing the network", S("")) && compile(c, &c->class.v[class], &p, seconds, &tmp, e);
+        ok = mem_check(e, "placing the network", S("")) &&
+             compile(c, &c->class.v[class], &p, seconds, &tmp, e);
         memcpy(&bits, seconds, sizeof bits);
         if (ok) map_put(&c->part, buf_view(&key), bits);
     }
@@ -131,7 +143,8 @@ static bool by_selection(struct place_costs *c, u32 device, const u64 *ops, doub
     return ok;
 }
 
-bool place_part_seconds(struct place_costs *c, u32 device, const u64 *ops, double *seconds, struct err *e)
+bool place_part_seconds(struct place_costs *c, u32 device, const u64 *ops, double *seconds,
+                        struct err *e)
 {
     const struct place_device *d = &c->d->v[device];
     for (u32 k = 0; k < c->x->op.n; k++)
@@ -164,7 +177,8 @@ double place_copy_seconds(const struct place_costs *c, value_id v, u32 from, u32
 
 static bool is_same_target(const struct plan_target *a, const struct plan_target *b)
 {
-    return str_eq(a->fingerprint, b->fingerprint) && a->caps->n_threads == b->caps->n_threads && a->db == b->db;
+    return str_eq(a->fingerprint, b->fingerprint) && a->caps->n_threads == b->caps->n_threads &&
+           a->db == b->db;
 }
 
 static bool find_class(struct place_costs *c, u32 device, struct err *e)
@@ -203,11 +217,14 @@ static void find_able(struct place_costs *c)
     c->can = arena_array(&c->a, bool *, c->d->n + 1);
     for (u32 d = 0; d < c->d->n; d++) {
         c->can[d] = arena_array(&c->a, bool, c->x->op.n + 1);
-        for (u32 k = 0; k < c->x->op.n; k++) c->can[d][k] = place_can_run(&c->d->v[d], c->x, k, &(struct err){0});
+        for (u32 k = 0; k < c->x->op.n; k++)
+            c->can[d][k] = place_can_run(&c->d->v[d], c->x, k, &(struct err){0});
     }
 }
 
-struct place_costs *place_costs_open(const struct place_net *x, struct model *m, const struct place_devices *d, const struct place_target *t, struct err *e)
+struct place_costs *place_costs_open(const struct place_net *x, struct model *m,
+                                     const struct place_devices *d, const struct place_target *t,
+                                     struct err *e)
 {
     struct place_costs *c = mem_alloc(sizeof *c);
     *c = (struct place_costs){.x = x, .m = m, .d = d, .t = t, .n_words = x->op.n / 64 + 1};

@@ -2,8 +2,8 @@
 //
 // The joint selection: every region of the network on one device, with copies as conversions, at
 // minimal total time or energy (plan/devices.c). Its regions tell on which device each operator
-// would be in the best additive placement, where the search for the best schedule starts; and with
-// copies for nothing its total bounds what any placement can reach.
+// would be in the best additive placement, where the search for the best schedule starts; and
+// with copies for nothing its total bounds what any placement can reach.
 #include "place/cost.h"
 
 #include <math.h>
@@ -11,7 +11,6 @@
 struct joint {
     struct place_costs *c;
     bool has_copies;
-
 };
 
 static double bytes_of(const struct joint *j, value_id v)
@@ -38,7 +37,8 @@ static double copy(void *user, value_id v, u32 from, u32 to)
 }
 
 /* Operators go where most of their arithmetic is; those without primitives follow their inputs. */
-static void read_devices(const struct place_costs *c, const struct cover *all, const struct selection *s, u32 *device, struct arena *a)
+static void read_devices(const struct place_costs *c, const struct cover *all,
+                         const struct selection *s, u32 *device, struct arena *a)
 {
     const struct place_net *x = c->x;
     double *most = arena_array(a, double, x->op.n + 1);
@@ -62,7 +62,8 @@ static void read_devices(const struct place_costs *c, const struct cover *all, c
     }
 }
 
-bool joint_select(struct place_costs *c, enum place_aim aim, bool has_copies, u32 *device, double *total, struct err *e)
+bool joint_select(struct place_costs *c, enum place_aim aim, bool has_copies, u32 *device,
+                  double *total, struct err *e)
 {
     struct arena a = {0};
     struct joint j = {.c = c, .has_copies = has_copies};
@@ -74,7 +75,8 @@ bool joint_select(struct place_costs *c, enum place_aim aim, bool has_copies, u3
         const double weight = aim == PLACE_ENERGY ? c->d->v[d].watts : 1;
         const u32 n = c->cover[d]->region.n;
         double *seconds = arena_array(&a, double, n + 1);
-        for (u32 r = 0; r < n; r++) seconds[r] = isinf(c->region[d][r]) ? INFINITY : c->region[d][r] * weight;
+        for (u32 r = 0; r < n; r++)
+            seconds[r] = isinf(c->region[d][r]) ? INFINITY : c->region[d][r] * weight;
         on[d] = (struct plan_on_device){c->cover[d], seconds};
     }
     plan_devices_cover(&all, on, c->d->n, copy, &j, &a);

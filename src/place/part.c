@@ -330,7 +330,8 @@ bool place_parts_connect(struct place_parts *p, const struct place_net *x, struc
 }
 
 /* Whether a node that is not in the part, or the network's caller, needs v. */
-static bool is_read_outside(const struct place_net *x, const bool *inside, const struct value_list *users, value_id v)
+static bool is_read_outside(const struct place_net *x, const bool *inside,
+                            const struct value_list *users, value_id v)
 {
     for (u32 k = 0; k < x->g.output.n; k++)
         if (x->g.output.v[k] == v) return true;
@@ -356,9 +357,12 @@ void place_part_alone(struct place_part *p, const struct place_net *x, struct ar
     for (u32 k = 0; k < p->op.n; k++) {
         const struct node *nd = graph_node(g, x->op.v[p->op.v[k]].node);
         for (u32 i = 0; i < nd->in.n; i++)
-            if (nd->in.v[i] && !is_fixed(x, nd->in.v[i]) && !inside[graph_value(g, nd->in.v[i])->producer]) add_value(a, p, nd->in.v[i], false);
+            if (nd->in.v[i] && !is_fixed(x, nd->in.v[i]) &&
+                !inside[graph_value(g, nd->in.v[i])->producer])
+                add_value(a, p, nd->in.v[i], false);
         for (u32 i = 0; i < nd->out.n; i++)
-            if (nd->out.v[i] && is_read_outside(x, inside, users, nd->out.v[i])) add_value(a, p, nd->out.v[i], true);
+            if (nd->out.v[i] && is_read_outside(x, inside, users, nd->out.v[i]))
+                add_value(a, p, nd->out.v[i], true);
     }
     arena_release(&tmp);
 }

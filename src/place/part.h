@@ -29,12 +29,15 @@ void place_runs(struct place_runs *r, const struct place_dag *d, const u32 *devi
                 u32 most_states, struct arena *a);
 
 /* The parts of a division: of[k] is that of operator k. */
-bool place_parts_of(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, const u32 *of, u32 n, struct arena *a, struct err *e);
+bool place_parts_of(struct place_parts *p, const struct place_net *x,
+                    const struct place_allocation *y, const u32 *of, u32 n, struct arena *a,
+                    struct err *e);
 
 /* part.c: inputs, outputs and predecessors of the parts, whose operators and devices are known. */
 bool place_parts_connect(struct place_parts *p, const struct place_net *x, struct arena *a,
                          struct err *e);
-/* Inputs and outputs of a part whose operators are known, by elements alone: without inputs that only tell sizes. */
+/* Inputs and outputs of a part whose operators are known, by elements alone: without inputs that
+ * only tell sizes. */
 void place_part_alone(struct place_part *p, const struct place_net *x, struct arena *a);
 
 #endif

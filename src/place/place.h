@@ -163,10 +163,11 @@ struct place_expected {
     double *seconds, *start;  /* per part: how long, and when in a request alone */
     double *busy;             /* per device: seconds per request */
 };
+struct place_progress { u64 n_tried; u32 n_done, n_starts; double best; }; /* allocations that were compared; starts of the search */
 struct place_search {
     enum place_aim aim;
     double seconds;           /* ends the search; 0: never. Without it, the result depends on nothing but the arguments */
-    void (*progress)(void *user, u64 n_tried, double best); void *user; /* NULL: not told */
+    void (*progress)(void *user, const struct place_progress *p); void *user; /* NULL: not told */
 };
 struct place_found {
     struct place_expected best;

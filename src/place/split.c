@@ -228,7 +228,9 @@ void place_runs(struct place_runs *r, const struct place_dag *d, const u32 *devi
     arena_release(&x.a);
 }
 
-bool place_parts_of(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, const u32 *of, u32 n, struct arena *a, struct err *e)
+bool place_parts_of(struct place_parts *p, const struct place_net *x,
+                    const struct place_allocation *y, const u32 *of, u32 n, struct arena *a,
+                    struct err *e)
 {
     *p = (struct place_parts){.n = 0};
     for (u32 i = 0; i < n; i++) *arr_push(a, p) = (struct place_part){0};
@@ -240,7 +242,8 @@ bool place_parts_of(struct place_parts *p, const struct place_net *x, const stru
     return place_parts_connect(p, x, a, e);
 }
 
-bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y, struct arena *a, struct err *e)
+bool place_split(struct place_parts *p, const struct place_net *x, const struct place_allocation *y,
+                 struct arena *a, struct err *e)
 {
     struct arena scratch = {0};
     struct place_dag d;

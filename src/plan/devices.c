@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Covers of one graph for several devices, joined into one cover for the selector: every form is
-// on a device, and copies between devices are regions without nodes, as conversions between layouts
-// are. The selection is then the placement of minimal total time, exact as far as the selector's
-// search is.
+// on a device, and copies between devices are regions without nodes, as conversions between
+// layouts are. The selection is then the placement of minimal total time, exact as far as the
+// selector's search is.
 //
 // A copy is in the row-major form, because layouts differ between devices. The selector converts
 // a value by one region only, so a region exists for each form that a device makes and each form
-// that another one needs: it costs the conversion to rows there, the copy, and the conversion from
-// rows here. A conversion that no single device's cover offers costs nothing: sub-graphs are
-// compiled as networks of their own, whose kernels read and write rows at their borders. The total
-// is thus a lower bound, not an estimate.
+// that another one needs: it costs the conversion to rows there, the copy, and the conversion
+// from rows here. A conversion that no single device's cover offers costs nothing: sub-graphs
+// are compiled as networks of their own, whose kernels read and write rows at their borders. The
+// total is thus a lower bound, not an estimate.
 //
 // Costs belong to regions, not to tasks: equal tasks have different ones on different devices.
 #include "plan/plan.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast a device's driver copies between its memory and the host's: what a value costs that one
-// device makes and another one reads. Small and large transfers in both directions are timed in a
-// child process, for drivers crash and hang; the slower direction counts. Kept in the user's cache
-// beside the device's rates, because placements are to be the same ones tomorrow.
+// How fast a device's driver copies between its memory and the host's: what a value costs that
+// one device makes and another one reads. Small and large transfers in both directions are timed
+// in a child process, for drivers crash and hang; the slower direction counts. Kept in the
+// user's cache beside the device's rates, because placements are to be the same ones tomorrow.
 #include "tune/rates.h"
 
 #include <math.h>
@@ -20,12 +20,14 @@ struct answer {
     struct err e;
 };
 
-static double transfer_seconds(struct dev *d, struct dev_mem m, void *host, i64 n, bool is_up, struct err *e)
+static double transfer_seconds(struct dev *d, struct dev_mem m, void *host, i64 n, bool is_up,
+                               struct err *e)
 {
     double least = INFINITY;
     for (int i = 0; i < REPEATS && !e->code; i++) {
         double start = os_now();
-        bool ok = is_up ? d->driver->upload(d, m, host, n, e) : d->driver->download(d, m, host, n, e);
+        bool ok =
+            is_up ? d->driver->upload(d, m, host, n, e) : d->driver->download(d, m, host, n, e);
         if (!ok || !d->driver->fence(d, e)) return INFINITY;
         least = fmin(least, os_now() - start);
     }
@@ -40,7 +42,8 @@ static void measure(struct dev *d, struct link_rates *r, struct err *e)
     else if (d->driver->alloc(d, large_bytes, &m, e)) {
         transfer_seconds(d, m, host, large_bytes, true, e); /* pages are touched */
         for (int up = 0; up < 2 && !e->code; up++) {
-            double few = transfer_seconds(d, m, host, small_bytes, up, e), many = transfer_seconds(d, m, host, large_bytes, up, e);
+            double few = transfer_seconds(d, m, host, small_bytes, up, e),
+                   many = transfer_seconds(d, m, host, large_bytes, up, e);
             double rate = (double)(large_bytes - small_bytes) / fmax(many - few, 1e-9);
             r->bandwidth = up ? fmin(r->bandwidth, rate) : rate;
             r->latency = fmax(r->latency, few);
@@ -66,16 +69,20 @@ static bool link_measure(struct link_rates *r, const struct device_target *t, st
 {
     struct answer x = {.e = {0}};
     struct os_child c;
-    if (dev_is_described(t->opts) || dev_is_taken(t->driver)) return err_set(e, ERR_UNSUPPORTED, "device '%s' cannot be measured", t->driver->name);
+    if (dev_is_described(t->opts) || dev_is_taken(t->driver))
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' cannot be measured", t->driver->name);
     if (!os_child_start(&c, child_main, (void *)(uintptr_t)t, e)) return false;
     c.stop = t->stop;
     enum os_exit how = os_child_get(&c, &x, sizeof x, CHILD_SECONDS);
     os_child_end(&c);
     if (how == OS_STOPPED) return err_set(e, ERR_STOPPED, "stopped");
-    if (how != OS_EXITED) return err_set(e, ERR_FAILED, "device '%s' %s when copies were timed", t->driver->name, how == OS_TIMEOUT ? "hung" : "crashed");
+    if (how != OS_EXITED)
+        return err_set(e, ERR_FAILED, "device '%s' %s when copies were timed", t->driver->name,
+                       how == OS_TIMEOUT ? "hung" : "crashed");
     if (x.e.code) return err_set(e, x.e.code, "%s", x.e.msg);
     *r = (struct link_rates){rates_round(x.r.bandwidth), rates_round(x.r.latency)};
-    return (r->bandwidth > 0 && isfinite(r->bandwidth)) || err_set(e, ERR_FAILED, "device '%s' copies nothing", t->driver->name);
+    return (r->bandwidth > 0 && isfinite(r->bandwidth)) ||
+           err_set(e, ERR_FAILED, "device '%s' copies nothing", t->driver->name);
 }
 
 static struct hash key_of(const struct device_target *t)
@@ -90,7 +97,8 @@ static struct hash key_of(const struct device_target *t)
 static bool link_parse(struct link_rates *r, struct str text)
 {
     struct str a, b;
-    return str_cut(text, ' ', &a, &b) && str_to_f64(a, &r->bandwidth) && str_to_f64(b, &r->latency) && isfinite(r->bandwidth) && r->bandwidth > 0 &&
+    return str_cut(text, ' ', &a, &b) && str_to_f64(a, &r->bandwidth) &&
+           str_to_f64(b, &r->latency) && isfinite(r->bandwidth) && r->bandwidth > 0 &&
            isfinite(r->latency) && r->latency >= 0;
 }
 
