@@ -12,19 +12,21 @@
     g = quern.graph("net.onnx")              # operators and tensors by name
     g.to_networkx(), g.draw("net.svg")
 
+    where = quern.allocate("net.onnx", ["X64:0", "NVIDIA:0"])    # the device of each operator: a dictionary
     quern.deploy("net.onnx", "outputs/", {"conv2d_2": "X64:0", "add_5": "NVIDIA:0"})     # one network over several devices
 
     conv = quern.Operator("Conv", {"pads": [1, 1, 1, 1]})
     y = conv(x, w)                           # any strides
 
-Functions: compile, load, tune, graph, deploy, operators; cache_path, library_path, version.
-Classes: Program, Operator, State, Graph; Timing, Profile, Verification, Check (results of a program's methods); Error.
+Functions: compile, load, tune, graph, allocate, deploy, operators; cache_path, library_path, version.
+Classes: Program, Operator, State, Graph, Allocation; Timing, Profile, Verification, Check (results of a program's methods); Error.
 
 Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
 (cc) when they are first needed, and cached (quern.cache_path()). Invalid input raises quern.Error with the library's message.
 
 `quern.torch` has layers and operators for PyTorch.
 """
+from ._allocate import Allocation, allocate
 from ._deploy import deploy
 from ._deployment import Deployment, Request, Subgraph
 from ._library import Error, cache_path, library_path, version
@@ -34,6 +36,6 @@ from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
 from ._state import State
 
-__all__ = ["Check", "Deployment", "Error", "Graph", "Operator", "Profile", "Program", "Request", "State", "Subgraph", "Timing", "Verification",
-           "cache_path", "compile", "deploy", "graph", "library_path", "load", "operators", "tune", "version"]
+__all__ = ["Allocation", "Check", "Deployment", "Error", "Graph", "Operator", "Profile", "Program", "Request", "State", "Subgraph", "Timing", "Verification",
+           "allocate", "cache_path", "compile", "deploy", "graph", "library_path", "load", "operators", "tune", "version"]
 __version__ = "0.1.0"

@@ -2,12 +2,12 @@
 """Deployments: a network over several devices, written as files."""
 from __future__ import annotations
 
-import json
 import os
 from ctypes import byref, c_char_p, c_void_p, cast, pointer, sizeof
 from typing import Any, Iterable, Mapping, Sequence
 
 from . import _arrays as arrays
+from ._allocate import text_of
 from ._inputs import order
 from ._library import CompileOpts, Context, DeployOpts, SampleFn, TuneOpts, lib, text
 from ._program import Model, open_model, target
@@ -93,7 +93,7 @@ def deploy(model: Model, path: str | os.PathLike[str], allocation: str | os.Path
         db = c.database(os.fspath(database)) if database else None
         m = open_model(c, model, sizes, assume, external_data_links)
         try:
-            write(c, m, db, path, allocation_text(allocation), devices, samples, seconds, isa,
+            write(c, m, db, path, text_of(allocation), devices, samples, seconds, isa,
                   DeployOpts(name=text(name), f16=f16, fallback=fallback, packed=packed, no_tools=not tools, key=text(key)))
             return os.fspath(path) if packed else os.path.join(os.fspath(path), name or name_of(model))
         finally:
@@ -106,14 +106,6 @@ def deploy(model: Model, path: str | os.PathLike[str], allocation: str | os.Path
 def name_of(model: Model) -> str:
     """The name that the library gives a model."""
     return "model" if isinstance(model, (bytes, bytearray, memoryview)) else os.path.splitext(os.path.basename(os.fspath(model)))[0]
-
-
-def allocation_text(allocation: Any) -> str | None:
-    """JSON of a dictionary, or a file's content."""
-    if allocation is None or isinstance(allocation, Mapping):
-        return None if allocation is None else json.dumps(dict(allocation))
-    with open(allocation, encoding="utf-8") as f:
-        return f.read()
 
 
 def write(c: Context, m: c_void_p, db: c_void_p | None, path: Any, allocation: str | None, devices: str | Sequence[str], samples: Iterable[Any] | None,

@@ -132,6 +132,29 @@ class SubgraphFacts(Sized):
 DoneFn = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_char_p)
 
 
+class SubgraphTime(ctypes.Structure):
+    _fields_ = [("device", c_char_p), ("first", c_char_p), ("last", c_char_p), ("n_ops", c_int), ("n_inputs", c_int), ("n_outputs", c_int),
+                ("start", c_double), ("seconds", c_double)]
+
+
+class DeviceLoad(ctypes.Structure):
+    _fields_ = [("device", c_char_p), ("n_ops", c_int), ("n_subgraphs", c_int), ("busy", c_double)]
+
+
+class Placement(ctypes.Structure):
+    _fields_ = [("aim", c_char_p), ("value", c_double), ("latency", c_double), ("period", c_double), ("joules", c_double), ("bound", c_double),
+                ("single", c_char_p), ("single_value", c_double), ("n_subgraphs", c_int), ("is_minimal", c_int), ("subgraph", POINTER(SubgraphTime)),
+                ("n_devices", c_int), ("device", POINTER(DeviceLoad)), ("n_tried", c_int64), ("n_compiled", c_int64), ("is_cut_short", c_int)]
+
+
+PlacementFn = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Placement))
+
+
+class AllocateOpts(Sized):
+    _fields_ = [("size", c_size_t), ("devices", c_void_p), ("on", c_char_p), ("check", c_char_p), ("minimise", c_char_p), ("seconds", c_double),
+                ("report", PlacementFn), ("report_user", c_void_p)]
+
+
 class Array(ctypes.Structure):
     _fields_ = [("type", c_int), ("rank", c_int), ("dim", c_int64 * 8), ("stride", c_int64 * 8), ("data", c_void_p)]
 
@@ -250,6 +273,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_compile": (c_int, c_void_p, c_void_p, POINTER(CompileOpts), Handle),
     "quern_graph_write": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), c_char_p),
     "quern_graph_text": (c_int, c_void_p, c_void_p, POINTER(GraphOpts), Handle),
+    "quern_allocate": (c_int, c_void_p, c_void_p, POINTER(AllocateOpts), Handle),
     "quern_deploy": (c_int, c_void_p, c_void_p, c_char_p, POINTER(DeployOpts)),
     "quern_measure": (c_int, c_void_p, POINTER(MeasureOpts), Handle),
     "quern_verify": (c_int, c_void_p, c_void_p, c_char_p, c_uint64, POINTER(Check), c_int, POINTER(c_int)),

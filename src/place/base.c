@@ -3,6 +3,8 @@
 // The network as primitives on all devices: what each operator adds to the time of the whole
 // network on a device, and the joint selection, which places every region on a device.
 //
+// Everything that does not depend on an allocation is found here, once.
+//
 // Primitives lead back to operators by their names: before the network is lowered, each node
 // gets its number as its name, and new nodes are named after those that they replace. What a
 // pass names otherwise belongs to the operator that makes its first input, or that reads its
@@ -209,7 +211,7 @@ static bool describe_device(struct place_costs *c, u32 d, const double *flops, s
     return ok;
 }
 
-bool base_open(struct place_costs *c, struct err *e)
+static bool base_open(struct place_costs *c, struct err *e)
 {
     struct arena tmp = {0};
     double *flops = arena_array(&tmp, double, c->x->op.n + 1);
@@ -225,4 +227,78 @@ bool base_open(struct place_costs *c, struct err *e)
     }
     arena_release(&tmp);
     return ok;
+}
+
+/* --- opening --- */
+
+static bool is_same_target(const struct plan_target *a, const struct plan_target *b)
+{
+    return str_eq(a->fingerprint, b->fingerprint) && a->caps->n_threads == b->caps->n_threads &&
+           a->db == b->db;
+}
+
+static bool find_class(struct place_costs *c, u32 device, struct err *e)
+{
+    const struct plan_target *t = c->t[device].plan;
+    c->class_of[device] = UINT32_MAX;
+    if (!t) return true;
+    for (u32 k = 0; k < c->class.n; k++)
+        if (is_same_target(c->class.v[k].target, t)) {
+            c->class_of[device] = k;
+            return true;
+        }
+    struct cost_class *k = arr_push(&c->a, &c->class);
+    *k = (struct cost_class){.target = t, .scale = 1};
+    map_init(&k->index, &c->a);
+    c->class_of[device] = c->class.n - 1;
+    return !t->db || (k->env = db_env(t->db, t->fingerprint, t->toolchain, e)) != 0;
+}
+
+static void count_bytes(struct place_costs *c)
+{
+    const struct graph *g = &c->x->g;
+    const i64 *var = cost_sizes(c);
+    c->bytes = arena_array(&c->a, double, g->value.n);
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        i64 dim[MAX_RANK];
+        if (!x->shape.known || !shape_eval(g->sym, &x->shape, var, dim)) continue;
+        c->bytes[v] = (double)dtype_size(x->dtype);
+        for (u32 d = 0; d < x->shape.rank; d++) c->bytes[v] *= (double)dim[d];
+    }
+}
+
+static void find_able(struct place_costs *c)
+{
+    c->can = arena_array(&c->a, bool *, c->d->n + 1);
+    for (u32 d = 0; d < c->d->n; d++) {
+        c->can[d] = arena_array(&c->a, bool, c->x->op.n + 1);
+        for (u32 k = 0; k < c->x->op.n; k++)
+            c->can[d][k] = place_can_run(&c->d->v[d], c->x, k, &(struct err){0});
+    }
+}
+
+struct place_costs *place_costs_open(const struct place_net *x, struct model *m,
+                                     const struct place_devices *d, const struct place_target *t,
+                                     struct err *e)
+{
+    struct place_costs *c = mem_alloc(sizeof *c);
+    *c = (struct place_costs){.x = x, .m = m, .d = d, .t = t, .n_words = x->op.n / 64 + 1};
+    c->class_of = arena_array(&c->a, u32, d->n + 1);
+    map_init(&c->part, &c->a);
+    place_dag_make(&c->dag, x, &c->a);
+    count_bytes(c);
+    find_able(c);
+    bool ok = model_lowered(m, NULL, e) != NULL; /* all facts about sizes are known then */
+    for (u32 k = 0; k < d->n && ok; k++) ok = find_class(c, k, e);
+    if (ok && base_open(c, e)) return c;
+    place_costs_close(c);
+    return NULL;
+}
+
+void place_costs_close(struct place_costs *c)
+{
+    if (!c) return;
+    arena_release(&c->a);
+    mem_free(c);
 }

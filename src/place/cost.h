@@ -53,9 +53,6 @@ plan_cost_fn cost_of_task; /* user: struct cost_class */
 /* Sizes for all variables, of which there may be new ones by now. */
 const i64 *cost_sizes(struct place_costs *c);
 
-/* base.c: op_of, can, alone, cover and region of all devices. */
-bool base_open(struct place_costs *c, struct err *e);
-
 /* schedule.c */
 struct schedule {
     double latency, period, joules, sum; /* seconds of a request alone, between requests of a

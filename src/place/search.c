@@ -569,17 +569,18 @@ static bool check_aim(const struct searcher *s)
     return true;
 }
 
-/* Some operator that no device can run. */
-static bool explain(const struct searcher *s)
+/* Every operator on the first device that can run it. */
+static bool start_anyhow(struct searcher *s)
 {
     for (u32 k = 0; k < s->n; k++) {
-        bool can = false;
-        for (u32 d = 0; d < s->n_devices; d++) can |= s->c->can[d][k];
-        if (!can)
+        u32 d = 0;
+        while (d < s->n_devices && !s->c->can[d][k]) d++;
+        if (d == s->n_devices)
             return err_set(s->e, ERR_NOTHING, "none of the devices can run operator '%.*s'",
                            STR_ARG(s->c->x->op.v[k].name));
+        s->best[k] = d;
     }
-    return err_set(s->e, ERR_NOTHING, "no allocation to these devices can run");
+    return true;
 }
 
 bool place_search(struct place_found *f, struct place_costs *c, const struct place_search *o,
@@ -597,9 +598,11 @@ bool place_search(struct place_found *f, struct place_costs *c, const struct pla
     s.end = o->seconds > 0 ? os_now() + o->seconds : 0;
     map_init(&s.known, &s.a);
     s.best = arena_array(&s.a, u32, s.n + 1), s.trial = arena_array(&s.a, u32, s.n + 1);
-    bool ok = check_aim(&s) && (!s.n || list_starts(&s, &st, &f->bound));
+    bool ok = check_aim(&s) && start_anyhow(&s) && (!s.n || list_starts(&s, &st, &f->bound));
     if (ok && s.n) search(&s, &st);
-    ok = ok && !s.failed && (!s.n || !isinf(s.best_value.first) || explain(&s));
+    ok = ok && !s.failed &&
+         (!s.n || !isinf(s.best_value.first) ||
+          err_set(e, ERR_NOTHING, "no allocation to these devices can run"));
     ok = ok && place_expect(&f->best, c, &(struct place_allocation){s.best}, o->aim, a, e) &&
          compare_singles(&s, f, a);
     f->n_tried = s.n_tried, f->n_compiled = c->n_parts, f->is_cut_short = s.is_cut_short;
