@@ -130,7 +130,6 @@ static void wrong_devices_are_named(void **state)
         {"X64:0=watts:-1", "not a number (watts)"},
         {"TPU:0=gflops:4000", "gbs is missing"},
         {"TPU:0=gbs:4", "gflops is missing"},
-        {"TPU:0=start:1", "start needs gflops and gbs"},
         {"TPU:0=device:cpu", "none of quern's drivers"},
         {"NVIDIA:0=threads:2", "is no processor"},
         {"X64:0=device:", "'device' is empty"},

@@ -203,8 +203,6 @@ static bool parse_settings(struct place_device *x, struct str rest, struct arena
                        "device '%.*s': gflops and gbs describe it together; %s is missing",
                        STR_ARG(x->name), x->flops > 0 ? "gbs" : "gflops");
     x->is_described = x->flops > 0;
-    if (x->start > 0 && !x->is_described)
-        return err_set(e, ERR_USAGE, "device '%.*s': start needs gflops and gbs", STR_ARG(x->name));
     return true;
 }
 
