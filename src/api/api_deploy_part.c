@@ -142,7 +142,7 @@ static bool quantize(void *user, struct graph *to, struct arena *a, struct err *
     struct api_part *p = &x->d->part[x->k];
     struct sampled s = {p, x->d->q};
     struct quern_quantize_opts o = QUERN_OPTS(quern_quantize_opts);
-    o.activations = "i8";
+    o.activations = "i8", o.full = 1;
     bool ok = open_model(x->d, p, x->k) && (p->quantized || quern_quantize(p->m, sample, &s, &o, &p->quantized) == QUERN_OK);
     if (ok) graph_clone(to, &p->quantized->model->graph, a);
     else *e = x->d->q->err;
