@@ -20,12 +20,15 @@ struct reply {
 
 struct work { const char *device, *network, *blob; bool is_f16; };
 
-/* In the child. f32 is not to become f16 or bf16, which devices prefer. */
+/* f32 is not to become f16 or bf16, which devices prefer; nor f16 bf16, as on processors. */
+static bool in_f32(const char *device, bool is_f16) { return !is_f16 || !strcmp(device, "CPU"); }
+
+/* In the child. */
 static bool compile_with(const struct openvino *o, const void *core, const struct work *w, struct err *e)
 {
     void *model = NULL, *compiled = NULL;
     bool ok = !openvino_fails(o, o->read_model(core, w->network, NULL, &model), "reading the network", e);
-    if (ok && w->is_f16) ok = !openvino_fails(o, o->compile_model(core, model, w->device, 0, &compiled), "compiling", e);
+    if (ok && !in_f32(w->device, w->is_f16)) ok = !openvino_fails(o, o->compile_model(core, model, w->device, 0, &compiled), "compiling", e);
     else if (ok) ok = !openvino_fails(o, o->compile_model(core, model, w->device, 2, &compiled, "INFERENCE_PRECISION_HINT", "f32"), "compiling", e);
     ok = ok && !openvino_fails(o, o->export_model(compiled, w->blob), "exporting the blob", e);
     if (compiled) o->compiled_free(compiled);
@@ -102,7 +105,7 @@ static struct str script_of(const struct deploy_job *j, const char *device)
                "with open(\"%.*s.blob\", \"wb\") as f:\n"
                "    f.write(blob)\n"
                "'\n",
-               STR_ARG(j->name), device, j->is_f16 ? "" : ", {\"INFERENCE_PRECISION_HINT\": \"f32\"}", STR_ARG(j->name));
+               STR_ARG(j->name), device, !in_f32(device, j->is_f16) ? "" : ", {\"INFERENCE_PRECISION_HINT\": \"f32\"}", STR_ARG(j->name));
     return deploy_text(j, &b);
 }
 

@@ -14,6 +14,7 @@ static const struct { size_t at; const char *name; } calls[] = {
     CALL(core_free, "core_free"),
     CALL(devices, "core_get_available_devices"),
     CALL(devices_free, "available_devices_free"),
+    CALL(set_property, "core_set_property"),
     CALL(read_model, "core_read_model"),
     CALL(model_free, "model_free"),
     CALL(compile_model, "core_compile_model"),

@@ -21,6 +21,7 @@ struct openvino {
     void (*core_free)(void *core);
     int (*devices)(const void *core, openvino_devices *d);
     void (*devices_free)(openvino_devices *d);
+    int (*set_property)(const void *core, const char *device, ...); /* pairs of words, NULL at their end */
     int (*read_model)(const void *core, const char *path, const char *weights, void **model);
     void (*model_free)(void *model);
     int (*compile_model)(const void *core, const void *model, const char *device, size_t n_words, void **compiled, ...);

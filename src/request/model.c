@@ -139,9 +139,9 @@ static bool are_available(const struct req_model *m, struct err *e)
 
 static void copy_opts(struct req_model *m, const struct req_model_opts *o)
 {
-    static const struct req_backend *const own[] = {&req_backend_program};
+    static const struct req_backend *const own[] = {&req_backend_program, &req_backend_openvino};
     m->o = *o;
-    if (!m->o.n_backends) m->o.backend = own, m->o.n_backends = 1;
+    if (!m->o.n_backends) m->o.backend = own, m->o.n_backends = countof(own);
     struct req_override *v = arena_array(&m->a, struct req_override, o->n_overrides + 1);
     for (u32 i = 0; i < o->n_overrides; i++) v[i] = (struct req_override){str_dup(&m->a, o->override[i].name), str_dup(&m->a, o->override[i].device)};
     m->o.override = v;

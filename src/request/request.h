@@ -53,6 +53,8 @@ struct req_backend {
 };
 /* backend.c: programs of quern, by rt: frameworks "native" "vulkan" "opencl" "cuda" "hip" "interp". */
 extern const struct req_backend req_backend_program;
+/* openvino.c: blobs of OpenVINO, framework "openvino". */
+extern const struct req_backend req_backend_openvino;
 
 /* Models. */
 
@@ -65,7 +67,7 @@ struct req_model_opts {
     i64 threads;                  /* of all processors together; 0: all */
     const struct req_override *override; u32 n_overrides;
     enum req_profile profile;
-    const struct req_backend *const *backend; u32 n_backends; /* the first that runs a framework is used; 0: req_backend_program alone */
+    const struct req_backend *const *backend; u32 n_backends; /* the first that runs a framework is used; 0: all of this library */
     struct log log;               /* the line may come from any thread */
     const struct stop *stop;      /* of the context: requests end when it is set; NULL: never */
     double (*clock)(void *user);  /* seconds, for profiles; NULL: os_now */
