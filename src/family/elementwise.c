@@ -143,6 +143,12 @@ static bool is_plain(const struct graph *g)
     return true;
 }
 
+/* Small processors may have no better family for a convolution, whose inputs are then evaluated for each term. */
+static double work_of(const struct gen_problem *p, value_id v)
+{
+    return gen_work_repeated(p->t, v, p->var, OP_REDUCE | OP_WINDOW | (p->c->fixed_point ? OP_CONV | OP_MATMUL : 0));
+}
+
 enum { PLAIN = 2, /* a load and a store, which gen_front leaves out */ UPDATE = 4 /* of an element of any other input, by scalars */ };
 
 /* The node that writes to a copy of a value, which vectors make; 0: the task has none. */
@@ -171,7 +177,7 @@ static double all_work(const struct gen_problem *p)
     struct facts *f = p->facts;
     for (u32 i = 0, n = f->work == 0 ? g->output.n : 0; i < n; i++) {
         value_id v = g->output.v[i];
-        f->work += gen_count(g, v, p->var) * (is_plain(g) && p->nest ? PLAIN + gen_front(g, v) : gen_work(p->t, v, p->var));
+        f->work += gen_count(g, v, p->var) * (is_plain(g) && p->nest ? PLAIN + gen_front(g, v) : work_of(p, v));
     }
     return f->work;
 }

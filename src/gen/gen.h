@@ -217,6 +217,7 @@ i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbou
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
 double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all its elements */
 double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and contractions in full */
+double gen_work_repeated(const struct task *t, value_id v, const i64 *var, u32 repeated); /* operators of these properties evaluate inputs for each term */
 /* Non-temporal stores of the task's outputs (emit_stream) in runs of that many bytes. Are they a candidate? Runs must be whole lines, and the
    outputs must fill a good part of the last-level cache. */
 bool gen_may_nt(const struct graph *task, const struct caps *c, i64 run);

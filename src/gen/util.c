@@ -56,7 +56,9 @@ static double terms_of(const struct graph *g, node_id n, const i64 *var)
     return op->props & OP_REDUCE ? 8 * gen_count(g, x->in.v[0], var) / count : 1;
 }
 
-double gen_work(const struct task *t, value_id v, const i64 *var)
+double gen_work(const struct task *t, value_id v, const i64 *var) { return gen_work_repeated(t, v, var, OP_REDUCE | OP_WINDOW); }
+
+double gen_work_repeated(const struct task *t, value_id v, const i64 *var, u32 repeated)
 {
     const struct graph *g = &t->g;
     struct arena a = {0};
@@ -64,7 +66,7 @@ double gen_work(const struct task *t, value_id v, const i64 *var)
     for (value_id i = 0; i < g->value.n; i++) work[i] = 1;
     for (node_id n = 1; n < g->node.n; n++) { /* in topological order */
         const struct node *x = graph_node(g, n);
-        bool repeats = op_of(g, n)->props & (OP_REDUCE | OP_WINDOW);
+        bool repeats = op_of(g, n)->props & repeated;
         double in = 0, terms = terms_of(g, n, var);
         for (u32 i = 0; i < x->in.n; i++) in += work[x->in.v[i]];
         for (u32 i = 0; i < x->out.n; i++)
