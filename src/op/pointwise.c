@@ -212,22 +212,42 @@ static kval shift_k(struct kir *k, kval a, kval b, bool right)
 }
 
 /* Of i64, shifted arithmetically by the lowest six bits of c; half of the last place is added before. */
-static kval mul_shift_k(struct kir *k, kval a, kval b, kval c)
+struct mul_shift { kval sum, by, result; };
+
+static struct mul_shift mul_shift(struct kir *k, kval a, kval b, kval c)
 {
-    enum dtype t = kir_dtype(k, a);
-    kval p = bin(k, KI_MUL, kir_cast(k, DT_I64, a), kir_cast(k, DT_I64, b));
+    kval p = bin(k, KI_MUL, kir_cast(k, DT_I64, a), kir_cast(k, DT_I64, b)), one = kir_const_i(k, DT_I64, 1, 1);
     kval by = bin(k, KI_AND, kir_cast(k, DT_I64, c), kir_const_i(k, DT_I64, 1, 63));
-    kval half = bin(k, KI_SHR, bin(k, KI_SHL, kir_const_i(k, DT_I64, 1, 1), by), kir_const_i(k, DT_I64, 1, 1));
-    return kir_cast(k, t, bin(k, KI_SHR, bin(k, KI_ADD, p, half), by));
+    kval half = bin(k, KI_SHR, kir_cast(k, DT_U64, bin(k, KI_SHL, one, by)), kir_const_i(k, DT_U64, 1, 1));
+    kval sum = bin(k, KI_ADD, p, kir_cast(k, DT_I64, half));
+    return (struct mul_shift){sum, by, bin(k, KI_SHR, sum, by)};
+}
+
+static kval mul_shift_k(struct kir *k, kval a, kval b, kval c) { return kir_cast(k, kir_dtype(k, a), mul_shift(k, a, b, c).result); }
+
+static kval mul_shift_even_k(struct kir *k, kval v, kval b, kval c)
+{
+    struct mul_shift m = mul_shift(k, v, b, c);
+    kval a = m.result, rest = BIN(AND, m.sum, BIN(SUB, bin(k, KI_SHL, K(1), m.by), K(1)));
+    kval is_tie = BIN(AND, BIN(EQ, rest, K(0)), BIN(LT, K(0), m.by));
+    return kir_cast(k, kir_dtype(k, v), SEL(is_tie, BIN(AND, a, K(-2)), a));
 }
 
 /* Helpers of reference expressions. */
 
+static i64 shift_down(i64 p, u32 by) { return p < 0 ? (i64)~(~(u64)p >> by) : (i64)((u64)p >> by); }
+
 static i64 mul_shift_i(i64 a, i64 b, i64 c)
 {
     u32 by = (u32)(c & 63);
-    i64 half = (i64)((u64)1 << by) >> 1, p = (i64)((u64)a * (u64)b + (u64)half);
-    return p < 0 ? (i64)~(~(u64)p >> by) : (i64)((u64)p >> by);
+    return shift_down((i64)((u64)a * (u64)b + (((u64)1 << by) >> 1)), by);
+}
+
+static i64 mul_shift_even_i(i64 a, i64 b, i64 c)
+{
+    u32 by = (u32)(c & 63);
+    u64 rest = ((u64)a * (u64)b + (((u64)1 << by) >> 1)) & (((u64)1 << by) - 1);
+    return mul_shift_i(a, b, c) & (by && !rest ? -2 : -1);
 }
 
 static double gelu_f(double a, bool is_tanh)

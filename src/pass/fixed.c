@@ -4,7 +4,7 @@
 // ensures: new nodes are inferred.
 //
 //   round(clamp(x * s)) [+ zero], x an i32, s a positive constant for each channel
-//       clamp((x * m + 2^(shift-1)) >> shift) [+ zero], m an i32 for each channel                        (quern::MulShift)
+//       clamp((x * m + 2^(shift-1)) >> shift) [+ zero], m an i32 for each channel         (quern::MulShift, or MulShiftEven where there are ties)
 //   round(clamp((x * s + y * t) * c)) [+ zero], x and y bytes less their zero points
 //       clamp((x * m + y * n + 2^(shift-1)) >> shift) [+ zero], in i64
 //
@@ -109,6 +109,15 @@ static value_id number(struct fixer *f, enum dtype t, i64 v)
     return add_const(f, x);
 }
 
+/* x * m is a tie, an odd multiple of 2^(shift-1), only for x that are multiples of 2^(shift-1) / (the power of two in m). These are beyond the clamp unless what
+   remains of m is small. Powers of two are common scales. */
+static bool may_tie(i64 m)
+{
+    enum { LARGEST_RESULT = 1 << 10 };
+    while (m && m % 2 == 0) m /= 2;
+    return m < 2 * LARGEST_RESULT;
+}
+
 /* x * scales as an integer; 0: impossible. */
 static value_id scaled(struct fixer *f, node_id like, value_id x, const struct tensor *s)
 {
@@ -116,9 +125,13 @@ static value_id scaled(struct fixer *f, node_id like, value_id x, const struct t
     if (!shift) return 0;
     struct tensor *m = tensor_try(f->g->arena, DT_I32, s->rank, s->dim, f->e, "factors of ", graph_node(f->g, like)->name);
     if (!m) return *f->ok = false, 0;
-    for (i64 i = 0; i < tensor_count(s); i++)
-        elem_set_i64(DT_I32, m->data, i, i64_min((i64)rint(elem_f64(DT_F32, s->data, i) * (double)((i64)1 << shift)), INT32_MAX));
-    return op_node(f->g, like, "quern::MulShift", 3, (value_id[]){x, add_const(f, m), number(f, DT_I32, shift)}, 0);
+    bool has_ties = false;
+    for (i64 i = 0; i < tensor_count(s); i++) {
+        i64 factor = i64_min((i64)rint(elem_f64(DT_F32, s->data, i) * (double)((i64)1 << shift)), INT32_MAX);
+        has_ties |= may_tie(factor);
+        elem_set_i64(DT_I32, m->data, i, factor);
+    }
+    return op_node(f->g, like, has_ties ? "quern::MulShiftEven" : "quern::MulShift", 3, (value_id[]){x, add_const(f, m), number(f, DT_I32, shift)}, 0);
 }
 
 /* Sums of two bytes. */
@@ -158,7 +171,7 @@ static value_id both(struct fixer *f, node_id like, value_id sum)
         part[k] = op_node2(f->g, like, "Mul", x, number(f, DT_I64, m), 0);
     }
     v = op_node2(f->g, like, "Add", part[0], part[1], 0);
-    v = op_node(f->g, like, "quern::MulShift", 3, (value_id[]){v, number(f, DT_I64, 1), number(f, DT_I64, shift)}, 0);
+    v = op_node(f->g, like, "quern::MulShiftEven", 3, (value_id[]){v, number(f, DT_I64, 1), number(f, DT_I64, shift)}, 0);
     return op_node_cast(f->g, like, v, DT_I32, 0);
 }
 
