@@ -169,7 +169,9 @@ struct quern_array {
  * later work starts after it. Does not wait: failures of the device may be reported by a later call. Arrays are dense and row-major, have
  * the program's shapes, are aligned to 16 bytes, and stay valid until the end; all outputs must be given. On the CPU the device's memory is the
  * host's, and there are no streams: arrays in host memory, which need no alignment, are used in place, and the outputs are complete at the end of the
- * call. QUERN_UNSUPPORTED on devices other than these, and if sizes of outputs depend on data. */
+ * call. On the caller's own device of Vulkan (quern_vulkan_attach) data points to a struct quern_vulkan_buffer, and stream is NULL: the queue orders the
+ * work, and a fence of a later submission tells when the outputs are complete. QUERN_UNSUPPORTED on devices other than these, and if sizes of outputs
+ * depend on data. */
 QUERN_API quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                                      void *stream);
 /* Types, ranks, sizes and dense strides of the outputs for inputs of these types and sizes (data and strides are ignored). Data-dependent
@@ -197,6 +199,47 @@ struct quern_program_facts {
     const char *fingerprint; /* of the device that runs it, by which measurements are kept: model, driver version, features; "": it is not here */
 };
 QUERN_API quern_status quern_program_facts(quern_program *p, struct quern_program_facts *out);
+
+/* --- the caller's own device of Vulkan (doc/device-vulkan.md) [rt] --- */
+
+/* Handles are those of Vulkan, in types of C. */
+struct quern_vulkan {
+    size_t size;
+    void *instance, *physical_device, *device, *queue; /* VkInstance, VkPhysicalDevice, VkDevice, VkQueue */
+    uint32_t family;      /* of the queue; it computes */
+    uint32_t version;     /* VkApplicationInfo.apiVersion of the instance */
+    void (*get_instance_proc_addr)(void); /* vkGetInstanceProcAddr, as PFN_vkVoidFunction */
+    const void *create_info; /* the VkDeviceCreateInfo that the device was made with, or one with the same extensions and features: they decide what kernels
+                                may use, and Vulkan does not tell them. Read during the call only. Structures of versions (VkPhysicalDeviceVulkan12Features)
+                                and of extensions are understood */
+    void (*lock)(void *user), (*unlock)(void *user); /* called around each vkQueueSubmit, for queues that several threads use; NULL: not needed */
+    void *user;
+};
+/* Programs that this context opens or compiles from now on, on device "vulkan" (or a pattern that matches its name), run on this device and queue;
+ * compiled ones use the features that it was made with. NULL: detaches. Programs that are open keep their device: close them before the device is
+ * destroyed, and after their work is done. Nothing of the caller's is destroyed by the library: it has a command pool, memory, descriptors and
+ * pipelines of its own, which are destroyed with the program. Programs are verified and candidates measured in other processes, which cannot use the
+ * device: quern_tune and others that measure are QUERN_UNSUPPORTED, so tune without it. A lost device ends its programs. A program belongs to one
+ * thread at a time, as always; the queue to who holds the lock. */
+QUERN_API quern_status quern_vulkan_attach(quern *q, const struct quern_vulkan *v);
+/* What kernels can use of a physical device: what to enable when the device is made. Anything less works as well, with fewer kernels to choose from.
+ * device, queue, family, create_info and the lock are not read. Valid until the next call, or until the context is closed. */
+struct quern_vulkan_requirements {
+    size_t size;
+    const char *const *extensions;  /* of the device, for ppEnabledExtensionNames */
+    uint32_t n_extensions;
+    const char *const *features;    /* "VkPhysicalDevice16BitStorageFeatures::storageBuffer16BitAccess" ... */
+    uint32_t n_features;
+    const void *chain;              /* the same features as a chain of structures, for VkDeviceCreateInfo.pNext; it begins with VkPhysicalDeviceFeatures2 */
+};
+QUERN_API quern_status quern_vulkan_requirements(quern *q, const struct quern_vulkan *v, struct quern_vulkan_requirements *out);
+/* An array of quern_enqueue in a buffer of the attached device: quern_array.data points to it. The range is used by storage buffers
+ * (VK_BUFFER_USAGE_STORAGE_BUFFER_BIT), begins at a multiple of 16 and of minStorageBufferOffsetAlignment, and has the array's bytes, rounded up to 16.
+ * The struct is read during the call; the buffer stays valid until the work is done. */
+struct quern_vulkan_buffer {
+    uint64_t buffer; /* VkBuffer */
+    uint64_t offset, size; /* bytes */
+};
 
 /* --- states: decoding token by token (doc/decoding.md) [rt] --- */
 

@@ -18,6 +18,8 @@ struct quern {
     char *dump;            /* copies of the options' strings, NULL: none */
     char *dump_dir;
     char *trusted;
+    struct dev_attached *attached; /* the caller's device of Vulkan; NULL: none */
+    struct arena needs;            /* of the last quern_vulkan_requirements */
     u32 n_dumps;
 };
 
@@ -61,6 +63,9 @@ quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and passes to the tensor */
 /* Opens device and runtime for p->plan, which is complete. */
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
+/* If the context has a device attached, and the driver and the name mean it, it is the device to
+ * use. */
+void api_use_attached(const quern *q, const struct dev_driver *v, struct dev_opts *o);
 bool api_is_started(const quern_program *p, struct err *e); /* whether it can run */
 /* Type, rank and sizes of an array; its data in place. */
 bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct err *e);

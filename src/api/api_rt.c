@@ -45,6 +45,8 @@ void quern_close(quern *q)
     mem_free(q->dump);
     mem_free(q->dump_dir);
     mem_free(q->trusted);
+    dev_vulkan_detach(q->attached);
+    arena_release(&q->needs);
     mem_free(q);
 }
 
@@ -217,12 +219,21 @@ static const char *usual_driver(const struct plan *p)
     return NULL;
 }
 
+void api_use_attached(const quern *q, const struct dev_driver *v, struct dev_opts *o)
+{
+    bool is_meant = q->attached && !strcmp(v->name, "vulkan") && !dev_is_described(o) &&
+                    o->index == 0 &&
+                    (!o->name.n || str_glob(o->name, dev_vulkan_attached_name(q->attached)));
+    o->attached = is_meant ? q->attached : NULL;
+}
+
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e)
 {
     const struct dev_driver *v;
     struct dev_opts opts = {.n_threads = (u32)threads};
     if (threads < 0) return err_set(e, ERR_USAGE, "number of threads %d is negative", threads);
     if (!dev_select(device ? device : usual_driver(&p->plan), &v, &opts, e)) return false;
+    api_use_attached(p->q, v, &opts);
     p->dev = v->open(&opts, e);
     if (!p->dev) return false;
     p->rt = rt_load(&p->plan, p->dev, e);

@@ -177,7 +177,11 @@ static struct device_target as_target(const struct api_target *t)
 bool api_target_test(struct conformance *x, struct api_target *t, bool again, struct arena *a, struct err *e)
 {
     struct device_target target = as_target(t);
-    return conform_device(x, &target, dev_is_taken(t->driver) ? CONFORM_KNOWN : again ? CONFORM_AGAIN : CONFORM_NEW, a, e);
+    return conform_device(x, &target,
+                          t->dev.attached || dev_is_taken(t->driver) ? CONFORM_KNOWN
+                          : again                                    ? CONFORM_AGAIN
+                                                                     : CONFORM_NEW,
+                          a, e);
 }
 
 bool api_target_measure(struct api_target *t, struct err *e)
@@ -223,7 +227,9 @@ bool api_target_open(struct api_target *t, const char *device, int threads,
 
 bool api_target_open_rated(struct api_target *t, quern *q, const char *device, int threads, const struct quern_target_opts *o, struct err *e)
 {
-    bool ok = api_target_open(t, device, threads, o, e);
+    bool ok = api_target_choose(t, device, threads, o, e);
+    if (ok) api_use_attached(q, t->driver, &t->dev);
+    ok = ok && api_target_ask(t, e);
     if (ok) api_target_rates(t, q);
     return ok;
 }

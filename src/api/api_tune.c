@@ -85,6 +85,12 @@ static bool choose_device(struct api_job *j, struct err *e)
     if (ok && j->t.measure && dev_is_described(&j->t.dev))
         ok = err_set(e, ERR_USAGE, "device '%.*s' is not here, nothing can be measured on it",
                      STR_ARG(j->t.dev.as ? j->t.dev.as->name : j->t.dev.target));
+    struct dev_opts used = j->t.dev;
+    if (ok) api_use_attached(j->t.user, j->t.driver, &used);
+    if (ok && j->t.measure && used.attached)
+        ok = err_set(e, ERR_UNSUPPORTED,
+                     "the device is the caller's (quern_vulkan_attach), which the processes that "
+                     "measure cannot use: tune in a context without it");
     return ok;
 }
 

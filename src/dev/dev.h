@@ -12,6 +12,7 @@
 struct dev;
 struct dev_info;
 struct dev_kernel;
+struct dev_attached;
 
 struct dev_mem { /* a range of device memory */
     void *host;  /* its address if the device shares the host's memory, else NULL */
@@ -60,6 +61,9 @@ struct dev_opts {
     /* Set by dev_ask: limits taken away (caps_limit), or a whole description of an absent device. */
     struct str limits;
     const struct dev_info *as;
+    /* A device that other code of this process opened (dev_vulkan_attach.c); it stays valid while
+     * the device is open. NULL: the driver opens one. */
+    const struct dev_attached *attached;
     /* An architecture (of the CPU: an instruction set or core) known to dev_target: kernels can be compiled for it, but it cannot be opened. */
     struct str target;
 };
@@ -116,14 +120,15 @@ struct dev_driver {
     struct dev_kernel *(*conv)(struct dev *d, const struct dev_conv *c, struct buf *name, struct err *e);
     /* Optional, all three or none: memory and streams of other code in this process that uses the
      * device by its vendor's library. None of them waits. borrow: foreign memory as a range that
-     * launches may use until the next lead; at is its address in kernels. follow: later launches
-     * start after the earlier work of the stream (NULL: the default one). lead: later work of the
-     * stream starts after the launches. A device that has these is not recreated after it was lost. */
+     * launches may use until the next lead; at is its address in kernels, or of a struct dev_range.
+     * follow: later launches start after the earlier work of the stream (NULL: the default one).
+     * lead: later work of the stream starts after the launches. A device that has these is not
+     * recreated after it was lost. */
     bool (*borrow)(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e);
     bool (*follow)(struct dev *d, void *stream, struct err *e);
     bool (*lead)(struct dev *d, void *stream, struct err *e);
 };
-/* Alignment of borrowed ranges, which kernels rely on (doc/lang-gpu.md). */
+/* Alignment of borrowed ranges, which kernels rely on (doc/lang-gpu.md) and borrow checks. */
 enum { DEV_BORROW_ALIGN = 16 };
 
 struct dev {
@@ -192,6 +197,39 @@ void dev_host_release(struct dev *d, struct dev_mem *m);
 bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
 bool dev_host_fence(struct dev *d, struct err *e);
+
+/* dev_vulkan_attach.c: a device of Vulkan that other code of this process opened, as a device of
+ * driver "vulkan". Handles are Vulkan's. */
+
+struct dev_foreign {
+    void *instance, *gpu, *device, *queue;
+    u32 family;         /* of the queue */
+    u32 version;        /* of the instance: VkApplicationInfo.apiVersion */
+    void (*find)(void); /* vkGetInstanceProcAddr */
+    const void *
+        made; /* VkDeviceCreateInfo that the device was made with; read by dev_vulkan_attach only */
+    void (*lock)(void *user),
+        (*unlock)(void *user); /* around submissions to the queue; NULL: not needed */
+    void *user;
+};
+/* What kernels may use of the physical device: extensions and features to enable, also as a chain
+   for VkDeviceCreateInfo.pNext. Everything is in the arena. gpu, instance, version and find of f
+   are read. */
+struct dev_needs {
+    const char **extension, **feature;
+    u32 n_extension, n_feature;
+    const void *chain;
+};
+bool dev_vulkan_needs(const struct dev_foreign *f, struct dev_needs *out, struct arena *a,
+                      struct err *e);
+/* NULL: error. Released by dev_vulkan_detach, after the devices opened with it. */
+struct dev_attached *dev_vulkan_attach(const struct dev_foreign *f, struct err *e);
+void dev_vulkan_detach(struct dev_attached *x); /* NULL: nothing */
+struct str dev_vulkan_attached_name(const struct dev_attached *x);
+/* What the address of a borrowed range points to: a part of a buffer of Vulkan. */
+struct dev_range {
+    u64 buffer, offset, size;
+};
 
 /* dev_target.c: descriptions of GPU architectures, CPU instruction sets and cores. */
 

@@ -223,6 +223,9 @@ bool cuda_device_borrow(struct dev *d, const void *at, i64 size, struct dev_mem 
 {
     u64 address = (u64)(uintptr_t)at;
     *m = (struct dev_mem){.handle = address, .size = size};
+    if (size && address % DEV_BORROW_ALIGN)
+        return err_set(e, ERR_USAGE, "address 0x%llx is no multiple of %d",
+                       (unsigned long long)address, DEV_BORROW_ALIGN);
     if (!cuda_enter(d->priv, e) || !cuda_leave(d->priv, size == 0 || cuda_check_pointer(d->priv, address, size, e))) return false;
     keep(d->priv, address, size, true);
     return true;

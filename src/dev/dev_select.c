@@ -92,7 +92,8 @@ bool dev_is_taken(const struct dev_driver *v) { return (v->in_use && v->in_use()
 static bool ask(const struct question *q, struct head *h, struct buf *text, struct err *e)
 {
     *h = (struct head){0};
-    if (!q->driver->is_foreign || dev_is_taken(q->driver)) answer(q, h, text);
+    bool is_attached = q->opts && q->opts->attached;
+    if (!q->driver->is_foreign || is_attached || dev_is_taken(q->driver)) answer(q, h, text);
     else if (!ask_child(q, h, text, e)) return false;
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }

@@ -21,7 +21,17 @@ struct vulkan_calls {
 #undef X
 };
 
+enum { VULKAN_FEATURES = 32 };
+
+struct dev_attached { /* dev_vulkan_attach.c */
+    struct dev_foreign f;
+    bool feature[VULKAN_FEATURES]; /* by their numbers, vulkan_feature: enabled */
+    bool controls_floats; /* VK_KHR_shader_float_controls, or the version with it, is enabled */
+    char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
+};
+
 struct vulkan_loader {
+    const struct dev_attached *attached; /* the instance is another's; NULL: our own */
     void *lib;
     struct vulkan_calls vk;
     VkInstance instance;
@@ -31,6 +41,8 @@ struct vulkan_loader {
 };
 
 bool vulkan_loader_open(struct vulkan_loader *l, struct err *e);
+/* Of an instance that other code made. */
+bool vulkan_loader_attach(struct vulkan_loader *l, const struct dev_foreign *f, struct err *e);
 void vulkan_loader_close(struct vulkan_loader *l);
 /* All physical devices: discrete ones first, processors last. */
 bool vulkan_list(const struct vulkan_loader *l, struct arena *a, VkPhysicalDevice **v, u32 *n,
@@ -89,6 +101,16 @@ static inline const char *vulkan_name(const struct vulkan_facts *f)
 {
     return f->prop.core.properties.deviceName;
 }
+/* A feature that quern may use. */
+struct vulkan_feature {
+    const char *structure,
+        *name;       /* "VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess" */
+    int type;        /* sType of its structure ... */
+    size_t at, base; /* ... and where both are in struct vulkan_features */
+    u32 version;     /* that has the structure; 0: only the extension */
+    const char *extension;
+};
+bool vulkan_feature(u32 k, struct vulkan_feature *x); /* false: no more */
 void vulkan_caps(const struct vulkan_facts *f, struct caps *c);
 void vulkan_fingerprint(const struct vulkan_facts *f, struct buf *out);
 /* Whether the device can run this module; the error names a missing feature. */
@@ -98,6 +120,7 @@ bool vulkan_can_run(const struct vulkan_facts *f, const struct spirv_info *m, st
 
 struct vulkan_block { /* one allocation under one buffer, suballocated */
     struct vulkan_block *next;
+    bool is_borrowed; /* another's buffer */
     VkBuffer buffer;
     VkDeviceMemory memory;
     i64 size;
@@ -116,6 +139,8 @@ struct vulkan_commands {
     u32 bound;               /* offset of the last bound set */
     u32 written;             /* enum vulkan_use bits: since the last barrier */
     bool is_timed;           /* its launches are enclosed by two timestamps */
+    bool is_borrowed; /* uses buffers of others, which may be destroyed after it: never submitted
+                         again */
 };
 
 enum { VULKAN_BATCHES = 8, VULKAN_SETS = 256, VULKAN_DESCRIPTORS = 4096, VULKAN_WORDS = 1 << 16 };
@@ -139,6 +164,8 @@ struct vulkan {
     bool is_lost;    /* recreated at the next use */
     struct err late; /* error of a call that cannot report one; reported by the next fence */
 
+    struct dev_attached attached;  /* the caller's device; device NULL: our own */
+    struct vulkan_block *borrowed; /* buffers of others, until the next lead */
     struct vulkan_block *blocks;
     i64 used;                  /* allocated bytes */
     struct vulkan_block stage; /* staging data and parameters; size 0: not created yet */
@@ -181,6 +208,7 @@ enum vulkan_use {
     VULKAN_COPY = 1,    /* copies and fills */
     VULKAN_COMPUTE = 2, /* launches */
     VULKAN_ANY = 3,
+    VULKAN_OTHERS = 4, /* commands and the host of those who share the queue */
 };
 static inline u64 vulkan_word(VkBuffer b) { return (u64)b; }
 static inline VkBuffer vulkan_buffer(u64 w) { return (VkBuffer)w; }
@@ -212,6 +240,7 @@ struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, st
 void vulkan_forget(struct vulkan *v);
 bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, and waits for everything */
 bool vulkan_fence(struct vulkan *v, struct err *e);
+bool vulkan_submit(struct vulkan *v, struct err *e); /* what has been collected, without waiting */
 /* n bytes of host memory for the commands being collected, and their offset in v->stage. NULL:
    error. */
 void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e);
@@ -239,6 +268,16 @@ bool vulkan_kernels_remake(struct vulkan *v, struct err *e);
 void vulkan_kernels_destroy(struct vulkan *v); /* destroys the device's objects; kernels stay known */
 void vulkan_cache_open(struct vulkan *v);
 void vulkan_cache_close(struct vulkan *v);
+
+/* dev_vulkan_attach.c */
+static inline bool vulkan_is_attached(const struct vulkan *v)
+{
+    return v->attached.f.device != NULL;
+}
+bool vulkan_borrow(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e);
+bool vulkan_follow(struct dev *d, void *stream, struct err *e);
+bool vulkan_lead(struct dev *d, void *stream, struct err *e);
+void vulkan_return(struct vulkan *v); /* what is borrowed */
 
 /* dev_vulkan_launch.c */
 bool vulkan_launch(struct vulkan *v, const struct dev_launch *l, struct err *e);

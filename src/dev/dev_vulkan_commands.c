@@ -117,6 +117,7 @@ void vulkan_commands_copy(struct vulkan_commands *to, const struct vulkan_comman
 
 bool vulkan_commands_equal(const struct vulkan_commands *a, const struct vulkan_commands *b)
 {
+    if (a->is_borrowed || b->is_borrowed) return false;
     return a->n == b->n && (a->n == 0 || memcmp(a->v, b->v, sizeof *a->v * a->n) == 0);
 }
 
@@ -124,32 +125,38 @@ bool vulkan_commands_equal(const struct vulkan_commands *a, const struct vulkan_
 
 static VkPipelineStageFlags stages_of(u64 uses)
 {
+    if (uses & VULKAN_OTHERS) return VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
     return (uses & VULKAN_COPY ? VK_PIPELINE_STAGE_TRANSFER_BIT : 0) |
            (uses & VULKAN_COMPUTE ? VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT : 0);
 }
 
 static VkAccessFlags writes_of(u64 uses)
 {
+    if (uses & VULKAN_OTHERS) return VK_ACCESS_MEMORY_WRITE_BIT;
     return (uses & VULKAN_COPY ? VK_ACCESS_TRANSFER_WRITE_BIT : 0) |
            (uses & VULKAN_COMPUTE ? VK_ACCESS_SHADER_WRITE_BIT : 0);
 }
 
 static VkAccessFlags reads_of(u64 uses)
 {
+    if (uses & VULKAN_OTHERS) return VK_ACCESS_MEMORY_READ_BIT;
     return (uses & VULKAN_COPY ? VK_ACCESS_TRANSFER_READ_BIT : 0) |
            (uses & VULKAN_COMPUTE ? VK_ACCESS_SHADER_READ_BIT : 0);
 }
 
-/* Earlier writes become visible to later commands, which also write. */
+/* Earlier writes become visible to later commands, which also write; at the end of a batch to the
+ * host. */
 static void record_barrier(struct vulkan *v, VkCommandBuffer cmd, const u64 *w)
 {
+    bool to_host = !w[1] || w[1] & VULKAN_OTHERS;
     VkMemoryBarrier m = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                          .srcAccessMask = writes_of(w[0]),
-                         .dstAccessMask = w[1] ? reads_of(w[1]) | writes_of(w[1])
-                                               : VK_ACCESS_HOST_READ_BIT};
+                         .dstAccessMask = (w[1] ? reads_of(w[1]) | writes_of(w[1]) : 0) |
+                                          (to_host ? VK_ACCESS_HOST_READ_BIT : 0)};
     v->vk.CmdPipelineBarrier(cmd, stages_of(w[0]),
-                             w[1] ? stages_of(w[1]) : VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &m, 0, NULL,
-                             0, NULL);
+                             (w[1] ? stages_of(w[1]) : 0) |
+                                 (to_host ? VK_PIPELINE_STAGE_HOST_BIT : 0),
+                             0, 1, &m, 0, NULL, 0, NULL);
 }
 
 static void record_stamp(struct vulkan *v, VkCommandBuffer cmd, u32 batch, u64 which)

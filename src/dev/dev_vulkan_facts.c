@@ -13,6 +13,7 @@
    or with an extension before (version 0: only with it). */
 
 struct link {
+    const char *name; /* of the structure */
     size_t at;
     int type; /* VkStructureType, possibly newer than the headers */
     u32 version;
@@ -23,14 +24,18 @@ enum { MATRIX_FEATURES = 1000506000, MATRIX_PROPERTIES = 1000506001 };
 
 static const struct link feature_links[] = {
 #define STRUCTURE(member, type, stype, minor, extension)                                           \
-    {offsetof(struct vulkan_features, member), VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype,          \
-     (minor) ? VK_MAKE_API_VERSION(0, 1, minor, 0) : 0, extension},
+    {"VkPhysicalDevice" #type, offsetof(struct vulkan_features, member),                           \
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype, (minor) ? VK_MAKE_API_VERSION(0, 1, minor, 0) : 0, \
+     extension},
 #include "core/spirv_features.inc"
-    {offsetof(struct vulkan_features, matrix), MATRIX_FEATURES, 0, "VK_KHR_cooperative_matrix"},
+    {"VkPhysicalDeviceCooperativeMatrixFeaturesKHR", offsetof(struct vulkan_features, matrix),
+     MATRIX_FEATURES, 0, "VK_KHR_cooperative_matrix"},
 };
 
 #define PROPERTIES(member, sType, version, extension)                                              \
-    {offsetof(struct vulkan_properties, member), sType, version, extension}
+    {                                                                                              \
+        NULL, offsetof(struct vulkan_properties, member), sType, version, extension                \
+    }
 static const struct link property_links[] = {
     PROPERTIES(subgroup, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, VK_API_VERSION_1_1,
                NULL),
@@ -74,6 +79,24 @@ static const struct {
 #define SUBGROUP(name, capability, bit) {name, capability, VK_SUBGROUP_FEATURE_##bit},
 #include "core/spirv_features.inc"
 };
+
+bool vulkan_feature(u32 k, struct vulkan_feature *x)
+{
+    if (k >= countof(features)) return false;
+    *x = (struct vulkan_feature){.structure = "VkPhysicalDeviceFeatures",
+                                 .name = strrchr(features[k].name, '.') + 1,
+                                 .at = features[k].at,
+                                 .type = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                 .version = VK_API_VERSION_1_0};
+    for (i64 i = 0; i < countof(feature_links);
+         i++) { /* the structure that begins last before it */
+        const struct link *l = &feature_links[i];
+        if (l->at > x->at || l->at < x->base) continue;
+        x->structure = l->name, x->base = l->at, x->type = l->type, x->version = l->version,
+        x->extension = l->extension;
+    }
+    return true;
+}
 
 /* Queries. */
 
@@ -139,7 +162,9 @@ static void ask_features(struct vulkan_facts *f, const struct vulkan_loader *l,
     f->on = (struct vulkan_features){.core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
     chain(f, x, &f->on, feature_links, countof(feature_links));
     for (i64 i = 0; i < countof(features); i++)
-        *feature_at(&f->on, &features[i]) = *feature_at(&there, &features[i]);
+        *feature_at(&f->on, &features[i]) =
+            *feature_at(&there, &features[i]) && (!l->attached || l->attached->feature[i]);
+    _Static_assert(countof(features) <= VULKAN_FEATURES, "numbers of features");
 }
 
 static void ask_properties(struct vulkan_facts *f, const struct vulkan_loader *l,
@@ -149,6 +174,8 @@ static void ask_properties(struct vulkan_facts *f, const struct vulkan_loader *l
         .core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     chain(f, x, &f->prop, property_links, countof(property_links));
     l->vk.GetPhysicalDeviceProperties2(f->gpu, &f->prop.core);
+    if (l->attached && !l->attached->controls_floats)
+        memset(&f->prop.floats, 0, sizeof f->prop.floats);
 }
 
 static void enable(struct vulkan_facts *f, const char *extension)
@@ -177,7 +204,8 @@ static bool choose_family(struct vulkan_facts *f, const struct vulkan_loader *l,
     l->vk.GetPhysicalDeviceQueueFamilyProperties(f->gpu, &n, v);
     bool found = false;
     for (u32 i = 0; i < n; i++) {
-        bool computes = v[i].queueCount && v[i].queueFlags & VK_QUEUE_COMPUTE_BIT;
+        bool computes = v[i].queueCount && v[i].queueFlags & VK_QUEUE_COMPUTE_BIT &&
+                        (!l->attached || l->attached->f.family == i);
         bool only = !(v[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
         if (!computes || (found && !only)) continue;
         if (found && !(v[f->family].queueFlags & VK_QUEUE_GRAPHICS_BIT)) continue;
@@ -366,7 +394,7 @@ void vulkan_caps(const struct vulkan_facts *f, struct caps *c)
     c->has_i8 = on->storage8.storageBuffer8BitAccess && on->small.shaderInt8;
     c->has_i16 = on->storage16.storageBuffer16BitAccess && on->core.features.shaderInt16;
     c->has_i64 = on->core.features.shaderInt64;
-    c->has_rte_f16 = f->prop.floats.shaderRoundingModeRTEFloat16;
+    c->has_rte_f16 = f->prop.floats.shaderRoundingModeRTEFloat16 && on->small.shaderFloat16;
     c->has_nan = f->prop.floats.shaderSignedZeroInfNanPreserveFloat32 &&
                  (!c->has_f64 || f->prop.floats.shaderSignedZeroInfNanPreserveFloat64);
     c->spirv = spirv_version(f->version);

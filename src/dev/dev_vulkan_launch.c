@@ -17,7 +17,7 @@ struct call { /* a launch in progress */
     const struct dev_launch *l;
     u32 *block;                   /* parameters and base */
     VkDescriptorBufferInfo *info; /* per binding */
-    bool by_push, has_base;
+    bool by_push, has_base, is_borrowed;
 };
 
 static const u32 *groups_at_once(const struct call *c)
@@ -88,7 +88,7 @@ static struct vulkan_commands *bind(struct call *c, struct err *e)
                                                         (VkDeviceSize)round_up(n, 16)};
     }
     struct vulkan_commands *to = vulkan_open_batch(v, i64_max(k->n_binding, 1), e);
-    if (to) vulkan_put_bind(to, k, c->info);
+    if (to) vulkan_put_bind(to, k, c->info), to->is_borrowed |= c->is_borrowed;
     return to;
 }
 
@@ -124,7 +124,8 @@ bool vulkan_launch(struct vulkan *v, const struct dev_launch *l, struct err *e)
     c.block = arena_array(&a, u32, l->n_param + N_BASE);
     bool ok = check_form(&c, e) && check(&c, e);
     c.info = arena_array(&a, VkDescriptorBufferInfo, l->n_buf + 1);
-    for (u32 i = 0; i < l->n_buf && ok; i++) c.info[i] = describe(&l->buf[i]);
+    for (u32 i = 0; i < l->n_buf && ok; i++)
+        c.info[i] = describe(&l->buf[i]), c.is_borrowed |= vulkan_block_of(&l->buf[i])->is_borrowed;
     for (u32 i = 0; i < l->n_param && ok; i++) c.block[i] = (u32)(i32)l->param[i];
     for (u32 g = 0; g < l->n_grid && ok; g++) ok = put_grid(&c, g, e);
     arena_release(&a);

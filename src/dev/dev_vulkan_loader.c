@@ -202,8 +202,20 @@ static bool open_instance(struct vulkan_loader *l, struct err *e)
                                       vulkan_result_name(r));
 }
 
+bool vulkan_loader_attach(struct vulkan_loader *l, const struct dev_foreign *f, struct err *e)
+{
+    *l = (struct vulkan_loader){.instance = f->instance,
+                                .version = f->version < NEWEST ? f->version : NEWEST};
+    memcpy(&l->vk.GetInstanceProcAddr, &f->find, sizeof f->find);
+    return load_level(&l->vk, INSTANCE, l->instance, e);
+}
+
 void vulkan_loader_close(struct vulkan_loader *l)
 {
+    if (!l->lib) { /* nothing is ours */
+        *l = (struct vulkan_loader){0};
+        return;
+    }
     if (l->messenger) l->vk.DestroyDebugUtilsMessengerEXT(l->instance, l->messenger, NULL);
     if (l->instance && l->vk.DestroyInstance) l->vk.DestroyInstance(l->instance, NULL);
     os_dlclose(l->lib);

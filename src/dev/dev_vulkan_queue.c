@@ -45,7 +45,8 @@ bool vulkan_queue_init(struct vulkan *v, struct err *e)
     VkQueryPoolCreateInfo stamps = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                     .queryCount = 2 * VULKAN_BATCHES};
-    v->vk.GetDeviceQueue(v->device, v->facts.family, 0, &v->queue);
+    if (vulkan_is_attached(v)) v->queue = v->attached.f.queue;
+    else v->vk.GetDeviceQueue(v->device, v->facts.family, 0, &v->queue);
     bool ok = vulkan_ok(v, v->vk.CreateCommandPool(v->device, &pool, NULL, &v->commands),
                         "vkCreateCommandPool", e);
     for (u32 i = 0; i < VULKAN_BATCHES && ok; i++) ok = make_batch(v, &v->batch[i], e);
@@ -136,20 +137,29 @@ static struct vulkan_batch *find_batch(struct vulkan *v, struct err *e)
     return NULL;
 }
 
-static bool submit(struct vulkan *v, struct err *e)
+/* A queue that is shared belongs to one thread at a time. */
+static VkResult put_in_queue(struct vulkan *v, struct vulkan_batch *b)
 {
-    if (!v->open.n) return true;
-    if (v->open.is_timed) vulkan_put_stamp(&v->open);
-    vulkan_put_barrier(&v->open, 0);
-    struct vulkan_batch *b = find_batch(v, e);
-    vulkan_commands_reset(&v->open);
-    if (!b) return false;
+    const struct dev_foreign *f = &v->attached.f;
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .commandBufferCount = 1,
                          .pCommandBuffers = &b->cmd};
+    if (f->lock) f->lock(f->user);
+    VkResult r = v->vk.QueueSubmit(v->queue, 1, &info, b->fence);
+    if (f->unlock) f->unlock(f->user);
+    return r;
+}
+
+bool vulkan_submit(struct vulkan *v, struct err *e)
+{
+    if (!v->open.n) return true;
+    if (v->open.is_timed) vulkan_put_stamp(&v->open);
+    vulkan_put_barrier(&v->open, vulkan_is_attached(v) ? VULKAN_OTHERS : 0);
+    struct vulkan_batch *b = find_batch(v, e);
+    vulkan_commands_reset(&v->open);
+    if (!b) return false;
     if (b->commands.is_timed && v->submitted == 0) v->submitted = os_now();
-    if (!vulkan_ok(v, v->vk.QueueSubmit(v->queue, 1, &info, b->fence), "vkQueueSubmit", e))
-        return false;
+    if (!vulkan_ok(v, put_in_queue(v, b), "vkQueueSubmit", e)) return false;
     b->is_running = true;
     b->turn = ++v->turn;
     return true;
@@ -161,9 +171,9 @@ struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, st
     bool is_full = c->n > VULKAN_WORDS ||
                    (n_descriptor && (c->n_set == VULKAN_SETS ||
                                      c->n_descriptor + n_descriptor > VULKAN_DESCRIPTORS));
-    if (is_full && !submit(v, e)) return NULL;
+    if (is_full && !vulkan_submit(v, e)) return NULL;
     if (c->n == 0) {
-        c->written = VULKAN_ANY;
+        c->written = vulkan_is_attached(v) ? VULKAN_OTHERS : VULKAN_ANY;
         vulkan_put_barrier(c, VULKAN_ANY);
     }
     return c;
@@ -171,7 +181,7 @@ struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, st
 
 bool vulkan_wait(struct vulkan *v, struct err *e)
 {
-    if (!submit(v, e)) return false;
+    if (!vulkan_submit(v, e)) return false;
     for (u32 i = 0; i < VULKAN_BATCHES; i++)
         if (!finish_batch(v, i, e)) return false;
     v->stage_used = 0;

@@ -11,7 +11,7 @@
 
 /* Opening. */
 
-static bool make_device(struct vulkan *v, struct err *e)
+static bool open_device(struct vulkan *v, struct err *e)
 {
     float priority = 1;
     VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
@@ -24,13 +24,20 @@ static bool make_device(struct vulkan *v, struct err *e)
                                .pQueueCreateInfos = &queue,
                                .enabledExtensionCount = v->facts.n_extension,
                                .ppEnabledExtensionNames = v->facts.extension};
+    v->device = v->attached.f.device;
+    if (v->device || vulkan_ok(v, v->vk.CreateDevice(v->facts.gpu, &info, NULL, &v->device),
+                               "vkCreateDevice", e))
+        return true;
+    v->device = NULL;
+    return false;
+}
+
+static bool make_device(struct vulkan *v, struct err *e)
+{
     v->is_lost = false;
-    if (!vulkan_ok(v, v->vk.CreateDevice(v->facts.gpu, &info, NULL, &v->device), "vkCreateDevice", e)) {
-        v->device = NULL;
-        return false;
-    }
+    if (!open_device(v, e)) return false;
     if (!vulkan_load_calls(&v->vk, v->device, e)) {
-        if (v->vk.DestroyDevice) v->vk.DestroyDevice(v->device, NULL);
+        if (v->vk.DestroyDevice && !vulkan_is_attached(v)) v->vk.DestroyDevice(v->device, NULL);
         v->device = NULL; /* nothing else can be called */
         return false;
     }
@@ -46,7 +53,7 @@ static void destroy_device(struct vulkan *v)
     vulkan_cache_close(v);
     vulkan_memory_destroy(v);
     vulkan_queue_destroy(v);
-    v->vk.DestroyDevice(v->device, NULL);
+    if (!vulkan_is_attached(v)) v->vk.DestroyDevice(v->device, NULL);
     v->device = NULL;
 }
 
@@ -56,6 +63,7 @@ static void vulkan_close(struct dev *d)
     struct err e = {0};
     if (v->device && !v->is_lost) vulkan_wait(v, &e);
     destroy_device(v);
+    vulkan_return(v);
     vulkan_memory_forget(v);
     vulkan_loader_close(&v->loader);
     vulkan_queue_forget(v);
@@ -94,10 +102,14 @@ static struct dev *vulkan_open(const struct dev_opts *o, struct err *e)
     VkPhysicalDevice gpu;
     *d = (struct dev){.driver = &dev_vulkan, .priv = v};
     v->dev = d;
-    bool ok = vulkan_loader_open(&v->loader, e);
+    if (o->attached) v->attached = *o->attached;
+    bool ok = o->attached ? vulkan_loader_attach(&v->loader, &v->attached.f, e)
+                          : vulkan_loader_open(&v->loader, e);
+    if (o->attached) v->loader.attached = &v->attached;
     v->vk = v->loader.vk;
-    if (ok && choose_gpu(v, o, &gpu, e) && vulkan_facts_init(&v->facts, &v->loader, gpu, e) &&
-        make_device(v, e))
+    gpu = v->attached.f.gpu;
+    if (ok && (gpu || choose_gpu(v, o, &gpu, e)) &&
+        vulkan_facts_init(&v->facts, &v->loader, gpu, e) && make_device(v, e))
         return d;
     vulkan_close(d);
     return NULL;
@@ -138,6 +150,9 @@ static u32 count(void)
 /* Recreates a lost device. */
 static bool revive(struct vulkan *v, struct err *e)
 {
+    if (vulkan_is_attached(v))
+        return err_set(e, ERR_SYSTEM, "'%s' was lost: close the program, and attach another device",
+                       vulkan_name(&v->facts));
     destroy_device(v);
     if (!make_device(v, e) || !vulkan_memory_remake(v, e) || !vulkan_kernels_remake(v, e)) {
         v->is_lost = true; /* the next use tries again */
@@ -241,4 +256,7 @@ const struct dev_driver dev_vulkan = {
     .fence = fence,
     .copy = copy,
     .elapsed = elapsed,
+    .borrow = vulkan_borrow,
+    .follow = vulkan_follow,
+    .lead = vulkan_lead,
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a plan to the steps that a command buffer records. A step is a grid of a dispatch. It waits for the steps before it only if it depends on one
-// since the last barrier: reads what that wrote, or writes what that read or wrote. Temporary buffers share memory by the barriers between which
-// they are used, so that steps without a barrier between them never use the same memory for different buffers.
+// From a plan to the steps that a command buffer records. A step is a grid of a dispatch. It waits
+// for the steps before it only if it depends on one since the last barrier: reads what that wrote,
+// or writes what that read or wrote. Temporary buffers share memory by the barriers between which
+// they are used, so that steps without a barrier between them never use the same memory for
+// different buffers.
 #include "export/export_vulkan_c.h"
 
 #include <string.h>
@@ -14,8 +16,8 @@ struct state { /* of a buffer since the last barrier */
 struct builder {
     struct vkc_model *m;
     const struct plan *p;
-    struct state *state;    /* per buffer */
-    u32 (*epoch)[2];        /* per dispatch: barriers before its first and its last step */
+    struct state *state; /* per buffer */
+    u32 (*epoch)[2];     /* per dispatch: barriers before its first and its last step */
     u32 n_barrier;
     struct spirv_info *info; /* per binary; n_entry 0: not read */
     struct arena *a;
@@ -32,18 +34,28 @@ bool vkc_has_capability(const struct vkc_model *m, u32 capability)
 /* What is not recorded in one command buffer. */
 static bool check_plan(const struct plan *p, struct err *e)
 {
-    if (p->state.n) return err_set(e, ERR_UNSUPPORTED, "the program has caches in place, which recorded commands cannot keep: compile it without --state");
+    if (p->state.n)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the program has caches in place, which recorded commands cannot keep: "
+                       "compile it without --state");
     if (plan_has_calls(p))
-        return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided at run time, but the commands are recorded before it");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the program has loops or branches that are decided at run time, but the "
+                       "commands are recorded before it");
     if (p->made.n)
-        return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is computed while the program runs, but the commands are recorded before it",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "size '%.*s' is computed while the program runs, but the commands are "
+                       "recorded before it",
                        STR_ARG(p->sym.var.v[p->made.v[0].var]));
-    if (p->given.n) return err_set(e, ERR_UNSUPPORTED, "size '%.*s' follows from no input", STR_ARG(p->sym.var.v[p->given.v[0]]));
+    if (p->given.n)
+        return err_set(e, ERR_UNSUPPORTED, "size '%.*s' follows from no input",
+                       STR_ARG(p->sym.var.v[p->given.v[0]]));
     if (p->input.n == 0) return err_set(e, ERR_UNSUPPORTED, "network without inputs");
     for (u32 k = 0; k < p->output.n; k++)
         for (u32 i = 0; i < k; i++)
             if (p->output.v[i].buf == p->output.v[k].buf)
-                return err_set(e, ERR_UNSUPPORTED, "outputs '%.*s' and '%.*s' are one buffer", STR_ARG(p->output.v[i].name), STR_ARG(p->output.v[k].name));
+                return err_set(e, ERR_UNSUPPORTED, "outputs '%.*s' and '%.*s' are one buffer",
+                               STR_ARG(p->output.v[i].name), STR_ARG(p->output.v[k].name));
     return true;
 }
 
@@ -53,7 +65,8 @@ static bool add_capability(struct builder *b, u32 capability)
 {
     struct vkc_model *m = b->m;
     if (vkc_has_capability(m, capability)) return true;
-    if (m->n_capability == VKC_CAPABILITIES) return err_set(b->e, ERR_INPUT, "more than %d capabilities", VKC_CAPABILITIES);
+    if (m->n_capability == VKC_CAPABILITIES)
+        return err_set(b->e, ERR_INPUT, "more than %d capabilities", VKC_CAPABILITIES);
     m->capability[m->n_capability++] = capability;
     return true;
 }
@@ -68,10 +81,16 @@ static bool read_module(struct builder *b, u32 bin, u32 *number)
     for (*number = 0; *number < m->module.n; ++*number)
         if (m->module.v[*number] == bin) return true;
     if (!str_is(x->lang, "spirv"))
-        return err_set(b->e, ERR_UNSUPPORTED, "program is in language '%.*s', Vulkan runs 'spirv': compile it for a Vulkan device", STR_ARG(x->lang));
+        return err_set(
+            b->e, ERR_UNSUPPORTED,
+            "program is in language '%.*s', Vulkan runs 'spirv': compile it for a Vulkan device",
+            STR_ARG(x->lang));
     if (!spirv_read_info(info, x->code, b->e)) return false;
-    if (info->n_set > 1) return err_set(b->e, ERR_UNSUPPORTED, "kernel uses descriptor set %u", info->n_set - 1);
-    if (info->push_bytes % 4 || info->push_bytes > INT32_MAX) return err_set(b->e, ERR_INPUT, "%lld bytes of push constants", (long long)info->push_bytes);
+    if (info->n_set > 1)
+        return err_set(b->e, ERR_UNSUPPORTED, "kernel uses descriptor set %u", info->n_set - 1);
+    if (info->push_bytes % 4 || info->push_bytes > INT32_MAX)
+        return err_set(b->e, ERR_INPUT, "%lld bytes of push constants",
+                       (long long)info->push_bytes);
     *arr_push(b->a, &m->module) = bin;
     m->version = minor_of(info->version) > m->version ? minor_of(info->version) : m->version;
     m->shared_bytes = i64_max(m->shared_bytes, info->shared_bytes);
@@ -86,9 +105,12 @@ static bool add_floats(struct builder *b, const struct spirv_grid *g)
     struct vkc_model *m = b->m;
     for (u32 i = 0; i < g->n_floats; i++) {
         u32 k = 0;
-        while (k < m->n_floats && (m->floats[k].mode != g->floats[i].mode || m->floats[k].width != g->floats[i].width)) k++;
+        while (k < m->n_floats &&
+               (m->floats[k].mode != g->floats[i].mode || m->floats[k].width != g->floats[i].width))
+            k++;
         if (k < m->n_floats) continue;
-        if (k == SPIRV_MAX_FLOATS) return err_set(b->e, ERR_INPUT, "more than %d controls of floats", SPIRV_MAX_FLOATS);
+        if (k == SPIRV_MAX_FLOATS)
+            return err_set(b->e, ERR_INPUT, "more than %d controls of floats", SPIRV_MAX_FLOATS);
         m->floats[m->n_floats++] = g->floats[i];
     }
     return true;
@@ -110,12 +132,18 @@ static bool find_form(struct builder *b, struct vkc_step *s, const struct vkc_ke
     i64 plain = 4 * (i64)d->n_param, with_base = plain + 4 * VKC_BASE;
     bool by_push = k->n_binding <= d->n_buf;
     s->n_buffer = by_push ? k->n_binding : d->n_buf;
-    s->form = !by_push ? VKC_IN_MEMORY : k->push_bytes == with_base ? VKC_PUSHED_WITH_BASE : k->push_bytes ? VKC_PUSHED : VKC_NONE;
-    bool fits = by_push ? k->push_bytes == 0 || k->push_bytes == plain || k->push_bytes == with_base : k->n_binding == d->n_buf + 1 && k->push_bytes == 0;
+    s->form = !by_push                     ? VKC_IN_MEMORY
+              : k->push_bytes == with_base ? VKC_PUSHED_WITH_BASE
+              : k->push_bytes              ? VKC_PUSHED
+                                           : VKC_NONE;
+    bool fits = by_push ? k->push_bytes == 0 || k->push_bytes == plain || k->push_bytes == with_base
+                        : k->n_binding == d->n_buf + 1 && k->push_bytes == 0;
     enum { MOST = 16000 }; /* vkCmdUpdateBuffer writes 64 KiB */
     if (fits && k->n_binding > 0 && d->n_param <= MOST) return true;
-    return err_set(b->e, ERR_INPUT, "kernel has %u bindings and %u bytes of push constants, which does not fit %u buffers and %u parameters", k->n_binding,
-                   k->push_bytes, d->n_buf, d->n_param);
+    return err_set(b->e, ERR_INPUT,
+                   "kernel has %u bindings and %u bytes of push constants, which does not fit %u "
+                   "buffers and %u parameters",
+                   k->n_binding, k->push_bytes, d->n_buf, d->n_param);
 }
 
 /* Buffers. */
@@ -148,7 +176,8 @@ static bool note_uses(struct builder *b, struct vkc_step *s, const u8 *use)
     for (u32 i = 0; i < s->n_buffer; i++) {
         const struct plan_buf *x = &b->p->buf.v[d->buf[i]];
         if (use[i] & USE_WRITE && (x->kind == PB_CONST || x->kind == PB_INPUT))
-            return err_set(b->e, ERR_UNSUPPORTED, "kernel writes into '%.*s', which is not its own", STR_ARG(x->name));
+            return err_set(b->e, ERR_UNSUPPORTED, "kernel writes into '%.*s', which is not its own",
+                           STR_ARG(x->name));
         b->state[d->buf[i]].is_read |= use[i] & USE_READ;
         b->state[d->buf[i]].is_written |= (use[i] & USE_WRITE) != 0;
         add_buffer(b, d->buf[i]);
@@ -165,8 +194,12 @@ static bool add_step(struct builder *b, u32 dispatch, u32 grid, struct arena *sc
     struct vkc_step s = {.dispatch = dispatch, .grid = grid};
     struct vkc_kernel k = {.entry = str_fmt(b->a, "%.*s_%u", STR_ARG(d->entry), grid)};
     struct spirv_grid g;
-    if (!read_module(b, d->bin, &k.module) || !spirv_grid_read(&g, b->p->bin.v[d->bin].code, k.entry, scratch, b->e) || !add_floats(b, &g)) return false;
-    k.n_binding = info->n_binding, k.push_bytes = (u32)info->push_bytes, k.subgroup = info->subgroup;
+    if (!read_module(b, d->bin, &k.module) ||
+        !spirv_grid_read(&g, b->p->bin.v[d->bin].code, k.entry, scratch, b->e) ||
+        !add_floats(b, &g))
+        return false;
+    k.n_binding = info->n_binding, k.push_bytes = (u32)info->push_bytes,
+    k.subgroup = info->subgroup;
     memcpy(k.local, g.local, sizeof k.local);
     if (!find_form(b, &s, &k)) return false;
     s.kernel = add_kernel(b, &k);
@@ -182,7 +215,8 @@ static bool add_steps(struct builder *b)
     for (u32 i = 0; i < b->p->dispatch.n && ok; i++) {
         const struct plan_dispatch *d = &b->p->dispatch.v[i];
         for (u32 g = 0; g < d->n_grid && ok; g++) {
-            ok = add_step(b, i, g, &scratch) || err_prefix(b->e, "dispatch '%.*s'", STR_ARG(d->label));
+            ok = add_step(b, i, g, &scratch) ||
+                 err_prefix(b->e, "dispatch '%.*s'", STR_ARG(d->label));
             arena_reset(&scratch);
         }
     }
@@ -209,10 +243,13 @@ static bool place_constants(struct builder *b)
     for (u32 k = 0; k < m->buffer.n; k++) {
         struct vkc_buffer *x = &m->buffer.v[k];
         const struct plan_buf *buf = &b->p->buf.v[x->buf];
-        if (buf->kind == PB_TEMP) x->first = b->epoch[buf->first][0], x->last = b->epoch[buf->last][1];
+        if (buf->kind == PB_TEMP)
+            x->first = b->epoch[buf->first][0], x->last = b->epoch[buf->last][1];
         if (buf->kind != PB_CONST) continue;
         x->at = m->weights;
-        if (buf->data_size > INT32_MAX - VKC_ALIGN) return err_set(b->e, ERR_UNSUPPORTED, "constant '%.*s' has 2 GiB and more", STR_ARG(buf->name));
+        if (buf->data_size > INT32_MAX - VKC_ALIGN)
+            return err_set(b->e, ERR_UNSUPPORTED, "constant '%.*s' has 2 GiB and more",
+                           STR_ARG(buf->name));
         m->weights += round_up(i64_max(buf->data_size, 1), VKC_ALIGN);
     }
     return true;
@@ -246,7 +283,8 @@ static void number_sizes(struct vkc_model *m)
     for (u32 k = 0; k < m->buffer.n; k++) mark_size(m, p->buf.v[m->buffer.v[k].buf].size);
     for (u32 k = 0; k < p->input.n; k++) mark_io(m, &p->input.v[k]);
     for (u32 k = 0; k < p->output.n; k++) mark_io(m, &p->output.v[k]);
-    for (u32 k = 0; k < p->sym.fact.n; k++) mark_size(m, p->sym.fact.v[k].a), mark_size(m, p->sym.fact.v[k].b);
+    for (u32 k = 0; k < p->sym.fact.n; k++)
+        mark_size(m, p->sym.fact.v[k].a), mark_size(m, p->sym.fact.v[k].b);
     for (sym s = 1; s < p->sym.node.n; s++) /* operands have smaller numbers than their users */
         if (m->size[s]) m->size[s] = ++m->n_size;
 }
@@ -258,13 +296,18 @@ static struct str var_name(const struct vkc_model *m, struct arena *a, u32 v)
     char *z = arena_alloc(a, s.n + 1);
     for (i64 i = 0; i < s.n; i++) {
         char c = s.p[i];
-        z[i] = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
+        z[i] =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'
+                ? c
+                : '_';
     }
     bool is_upper = s.n > 0 && z[0] >= 'A' && z[0] <= 'Z';
     struct str name = {z, s.n};
     /* words of the languages and of headers are in lower case, and short */
     enum { MAX_NAME = 60 };
-    bool is_free = s.n > 0 && s.n < MAX_NAME && (is_upper || str_is(name, "batch") || str_is(name, "sequence") || str_is(name, "height") || str_is(name, "width"));
+    bool is_free = s.n > 0 && s.n < MAX_NAME &&
+                   (is_upper || str_is(name, "batch") || str_is(name, "sequence") ||
+                    str_is(name, "height") || str_is(name, "width"));
     if (!is_free) name = str_fmt(a, "size%u_%.*s", v, (int)i64_min(s.n, MAX_NAME), z);
     for (u32 i = 0; i < v; i++)
         if (str_eq(m->var[i], name)) return str_fmt(a, "size%u", v);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program as C tables: expressions of sizes, buffers, kernels and steps, in the types that vulkan_c.c.in declares; modules and
-// weights as arrays.
+// The program as C tables: expressions of sizes, buffers, kernels and steps, in the types that
+// vulkan_c.c.in declares; modules and weights as arrays.
 #include "export/export_vulkan_c.h"
 
 #include <string.h>
@@ -24,16 +24,21 @@ static u32 number_of(const struct vkc_model *m, sym s) { return m->size[s] - 1; 
 
 static void put_expressions(struct buf *b, const struct vkc_model *m)
 {
-    static const char *const op[] = {[SYM_CONST] = "CONST", [SYM_VAR] = "VAR", [SYM_ADD] = "ADD", [SYM_MUL] = "MUL",
-                                     [SYM_DIV] = "DIV",     [SYM_MIN] = "MIN", [SYM_MAX] = "MAX"};
-    buf_printf(b, "enum { N_EXPRESSIONS = %u };\nstatic const struct expression expressions[N_EXPRESSIONS] = {", m->n_size);
+    static const char *const op[] = {
+        [SYM_CONST] = "CONST", [SYM_VAR] = "VAR", [SYM_ADD] = "ADD", [SYM_MUL] = "MUL",
+        [SYM_DIV] = "DIV",     [SYM_MIN] = "MIN", [SYM_MAX] = "MAX"};
+    buf_printf(b,
+               "enum { N_EXPRESSIONS = %u };\nstatic const struct expression "
+               "expressions[N_EXPRESSIONS] = {",
+               m->n_size);
     u32 n = 0;
     for (sym s = 1; s < m->plan->sym.node.n; s++) {
         const struct sym_node *x = &m->plan->sym.node.v[s];
         if (!m->size[s]) continue;
         buf_z(b, n++ % 5 ? " " : "\n    ");
         if (x->op == SYM_CONST && x->value == INT64_MIN) buf_z(b, "{OP_DIV, 0, 0},"); /* no value */
-        else if (x->op == SYM_CONST) buf_printf(b, "{OP_CONST, INT64_C(%lld), 0},", (long long)x->value);
+        else if (x->op == SYM_CONST)
+            buf_printf(b, "{OP_CONST, INT64_C(%lld), 0},", (long long)x->value);
         else if (x->op == SYM_VAR) buf_printf(b, "{OP_VAR, %u, 0},", x->a);
         else buf_printf(b, "{OP_%s, %u, %u},", op[x->op], number_of(m, x->a), number_of(m, x->b));
     }
@@ -42,14 +47,18 @@ static void put_expressions(struct buf *b, const struct vkc_model *m)
 
 static void put_facts(struct buf *b, const struct vkc_model *m)
 {
-    static const char *const condition[N_FACT_KINDS] = {[FACT_EQUAL] = "EQUAL", [FACT_MULTIPLE] = "MULTIPLE", [FACT_AT_LEAST] = "AT_LEAST", [FACT_AT_MOST] = "AT_MOST"};
+    static const char *const condition[N_FACT_KINDS] = {[FACT_EQUAL] = "EQUAL",
+                                                        [FACT_MULTIPLE] = "MULTIPLE",
+                                                        [FACT_AT_LEAST] = "AT_LEAST",
+                                                        [FACT_AT_MOST] = "AT_MOST"};
     const struct symtab *t = &m->plan->sym;
     buf_z(b, "static const struct fact facts[] = {\n");
     for (u32 k = 0; k < t->fact.n; k++) {
         const struct sym_fact *f = &t->fact.v[k];
         struct buf text = {0};
         sym_fact_print(&text, t, f);
-        buf_printf(b, "    {IS_%s, %u, %u, ", condition[f->kind], number_of(m, f->a), number_of(m, f->b));
+        buf_printf(b, "    {IS_%s, %u, %u, ", condition[f->kind], number_of(m, f->a),
+                   number_of(m, f->b));
         vkc_put_string(b, buf_view(&text));
         buf_z(b, ", ");
         vkc_put_string(b, f->origin.n ? f->origin : S("the network"));
@@ -67,7 +76,8 @@ static void put_sizes(struct buf *b, const struct vkc_model *m)
         vkc_put_string(b, m->plan->sym.var.v[v]);
         buf_z(b, ", ");
     }
-    buf_printf(b, "NULL};\n\nstatic void read_sizes(int64_t *to, const struct %s_vk_sizes *s)\n{\n", m->prefix.p);
+    buf_printf(b, "NULL};\n\nstatic void read_sizes(int64_t *to, const struct %s_vk_sizes *s)\n{\n",
+               m->prefix.p);
     for (u32 v = 0; v < n; v++) buf_printf(b, "    to[%u] = s->%s;\n", v, m->var[v].p);
     buf_z(b, n ? "}\n\n" : "    (void)s;\n    to[0] = 0;\n}\n\n");
 }
@@ -88,20 +98,31 @@ static void put_place(struct buf *b, const struct vkc_model *m, const struct vkc
     const struct plan_buf *p = &m->plan->buf.v[x->buf];
     u32 bytes = number_of(m, p->size);
     switch (p->kind) {
-    case PB_INPUT: buf_printf(b, "    {IN_INPUT, %u, %u, 0, 0},", bytes, io_index(m->plan, x->buf, true)); break;
-    case PB_OUTPUT: buf_printf(b, "    {IN_OUTPUT, %u, %u, 0, 0},", bytes, io_index(m->plan, x->buf, false)); break;
-    case PB_CONST: buf_printf(b, "    {IN_WEIGHTS, %u, UINT64_C(%lld), 0, 0},", bytes, (long long)x->at); break;
-    case PB_TEMP: buf_printf(b, "    {IN_TEMPORARY, %u, 0, %u, %u},", bytes, x->first, x->last); break;
+    case PB_INPUT:
+        buf_printf(b, "    {IN_INPUT, %u, %u, 0, 0},", bytes, io_index(m->plan, x->buf, true));
+        break;
+    case PB_OUTPUT:
+        buf_printf(b, "    {IN_OUTPUT, %u, %u, 0, 0},", bytes, io_index(m->plan, x->buf, false));
+        break;
+    case PB_CONST:
+        buf_printf(b, "    {IN_WEIGHTS, %u, UINT64_C(%lld), 0, 0},", bytes, (long long)x->at);
+        break;
+    case PB_TEMP:
+        buf_printf(b, "    {IN_TEMPORARY, %u, 0, %u, %u},", bytes, x->first, x->last);
+        break;
     case PB_HELD:
     case PB_STATE:
     case N_PLAN_BUF_KINDS: unreachable();
     }
     buf_z(b, " /* ");
-    for (i64 i = 0; i < p->name.n && i < 80; i++) buf_char(b, p->name.p[i] > ' ' && p->name.p[i] < 0x7f && p->name.p[i] != '*' ? p->name.p[i] : '.');
+    for (i64 i = 0; i < p->name.n && i < 80; i++)
+        buf_char(b, p->name.p[i] > ' ' && p->name.p[i] < 0x7f && p->name.p[i] != '*' ? p->name.p[i]
+                                                                                     : '.');
     buf_z(b, " */\n");
 }
 
-static void put_tensors(struct buf *b, const struct vkc_model *m, const char *name, const struct plan_io *v, u32 n)
+static void put_tensors(struct buf *b, const struct vkc_model *m, const char *name,
+                        const struct plan_io *v, u32 n)
 {
     buf_printf(b, "static const struct tensor %s[] = {\n", name);
     for (u32 k = 0; k < n; k++) {
@@ -110,7 +131,8 @@ static void put_tensors(struct buf *b, const struct vkc_model *m, const char *na
         buf_printf(b, ", \"%s\", ", dtype_name(v[k].dtype));
         vkc_put_string(b, v[k].layout);
         buf_printf(b, ", %d, %u, {", (int)dtype_size(v[k].dtype), v[k].rank);
-        for (u32 d = 0; d < v[k].rank; d++) buf_printf(b, d ? ", %u" : "%u", number_of(m, v[k].dim[d]));
+        for (u32 d = 0; d < v[k].rank; d++)
+            buf_printf(b, d ? ", %u" : "%u", number_of(m, v[k].dim[d]));
         buf_z(b, v[k].rank ? "}},\n" : "0}},\n");
     }
     buf_z(b, "};\n\n");
@@ -118,7 +140,8 @@ static void put_tensors(struct buf *b, const struct vkc_model *m, const char *na
 
 static void put_buffers(struct buf *b, const struct vkc_model *m)
 {
-    buf_printf(b, "enum { N_BUFFERS = %u };\nstatic const struct place_of places[N_BUFFERS] = {\n", m->buffer.n);
+    buf_printf(b, "enum { N_BUFFERS = %u };\nstatic const struct place_of places[N_BUFFERS] = {\n",
+               m->buffer.n);
     for (u32 k = 0; k < m->buffer.n; k++) put_place(b, m, &m->buffer.v[k]);
     buf_z(b, "};\n\n");
     put_tensors(b, m, "inputs", m->plan->input.v, m->plan->input.n);
@@ -129,12 +152,14 @@ static void put_buffers(struct buf *b, const struct vkc_model *m)
 
 static void put_kernels(struct buf *b, const struct vkc_model *m)
 {
-    buf_printf(b, "enum { N_KERNELS = %u };\nstatic const struct kernel kernels[N_KERNELS] = {\n", m->kernel.n);
+    buf_printf(b, "enum { N_KERNELS = %u };\nstatic const struct kernel kernels[N_KERNELS] = {\n",
+               m->kernel.n);
     for (u32 k = 0; k < m->kernel.n; k++) {
         const struct vkc_kernel *x = &m->kernel.v[k];
         buf_printf(b, "    {%u, ", x->module);
         vkc_put_string(b, x->entry);
-        buf_printf(b, ", %u, %u, %u, {%u, %u, %u}},\n", x->n_binding, x->push_bytes, x->subgroup, x->local[0], x->local[1], x->local[2]);
+        buf_printf(b, ", %u, %u, %u, {%u, %u, %u}},\n", x->n_binding, x->push_bytes, x->subgroup,
+                   x->local[0], x->local[1], x->local[2]);
     }
     buf_z(b, "};\n\n");
 }
@@ -144,15 +169,22 @@ struct list { /* an array of numbers, twenty in a line */
     u32 n;
 };
 
-static void put_number(struct list *l, u32 x) { buf_printf(l->b, l->n++ % 20 ? " %u," : "\n    %u,", x); }
+static void put_number(struct list *l, u32 x)
+{
+    buf_printf(l->b, l->n++ % 20 ? " %u," : "\n    %u,", x);
+}
 
 static void put_step(struct buf *b, const struct vkc_model *m, const struct vkc_step *s, u32 at[2])
 {
-    static const char *const form[] = {[VKC_NONE] = "NO_PARAMETERS", [VKC_PUSHED] = "PUSHED", [VKC_PUSHED_WITH_BASE] = "PUSHED_WITH_BASE", [VKC_IN_MEMORY] = "IN_MEMORY"};
+    static const char *const form[] = {[VKC_NONE] = "NO_PARAMETERS",
+                                       [VKC_PUSHED] = "PUSHED",
+                                       [VKC_PUSHED_WITH_BASE] = "PUSHED_WITH_BASE",
+                                       [VKC_IN_MEMORY] = "IN_MEMORY"};
     const struct plan_dispatch *d = &m->plan->dispatch.v[s->dispatch];
     const sym *grid = d->grid[s->grid].extent;
-    buf_printf(b, "    {%u, %d, %s, %u, %u, %u, %u, {%u, %u, %u}, ", s->kernel, s->waits, form[s->form], at[0], s->n_buffer, at[1], d->n_param,
-               number_of(m, grid[0]), number_of(m, grid[1]), number_of(m, grid[2]));
+    buf_printf(b, "    {%u, %d, %s, %u, %u, %u, %u, {%u, %u, %u}, ", s->kernel, s->waits,
+               form[s->form], at[0], s->n_buffer, at[1], d->n_param, number_of(m, grid[0]),
+               number_of(m, grid[1]), number_of(m, grid[2]));
     vkc_put_string(b, d->label.n ? d->label : d->entry);
     buf_z(b, "},\n");
     at[0] += s->n_buffer, at[1] += d->n_param;
@@ -164,21 +196,26 @@ static void put_steps(struct buf *b, const struct vkc_model *m)
     u32 at[2] = {0, 0};
     buf_z(b, "static const uint32_t buffers[] = {");
     for (u32 i = 0; i < m->step.n; i++)
-        for (u32 k = 0; k < m->step.v[i].n_buffer; k++) put_number(&l, m->number[m->plan->dispatch.v[m->step.v[i].dispatch].buf[k]]);
+        for (u32 k = 0; k < m->step.v[i].n_buffer; k++)
+            put_number(&l, m->number[m->plan->dispatch.v[m->step.v[i].dispatch].buf[k]]);
     buf_z(b, "\n};\n\nstatic const uint32_t params[] = {");
     l.n = 0;
     for (u32 i = 0; i < m->step.n; i++) {
         const struct plan_dispatch *d = &m->plan->dispatch.v[m->step.v[i].dispatch];
         for (u32 k = 0; k < d->n_param; k++) put_number(&l, number_of(m, d->param[k]));
     }
-    buf_printf(b, "%s\n};\n\nenum { N_STEPS = %u };\nstatic const struct step steps[N_STEPS] = {\n", l.n ? "" : "0", m->step.n);
+    buf_printf(b, "%s\n};\n\nenum { N_STEPS = %u };\nstatic const struct step steps[N_STEPS] = {\n",
+               l.n ? "" : "0", m->step.n);
     for (u32 i = 0; i < m->step.n; i++) put_step(b, m, &m->step.v[i], at);
     buf_z(b, "};\n\n");
 }
 
 /* Modules and weights. */
 
-i64 vkc_module_bytes(const struct vkc_model *m, u32 k) { return m->plan->bin.v[m->module.v[k]].code.n; }
+i64 vkc_module_bytes(const struct vkc_model *m, u32 k)
+{
+    return m->plan->bin.v[m->module.v[k]].code.n;
+}
 
 static void put_words(struct buf *b, struct str bytes)
 {
@@ -197,21 +234,24 @@ static void put_modules(struct buf *b, const struct vkc_model *m)
         put_words(b, m->plan->bin.v[m->module.v[k]].code);
         buf_z(b, "};\n\n");
     }
-    buf_printf(b, "const struct %s_vk_code %s_vk_modules[%s_VK_MODULES] = {\n", name, name, m->upper.p);
+    buf_printf(b, "const struct %s_vk_code %s_vk_modules[%s_VK_MODULES] = {\n", name, name,
+               m->upper.p);
     for (u32 k = 0; k < m->module.n; k++) buf_printf(b, "    {module%u, sizeof module%u},\n", k, k);
     buf_z(b, "};\n");
 }
 
 static void put_files(struct buf *b, const struct vkc_model *m)
 {
-    buf_printf(b, "const char *const %s_vk_module_files[%s_VK_MODULES] = {\n", m->prefix.p, m->upper.p);
+    buf_printf(b, "const char *const %s_vk_module_files[%s_VK_MODULES] = {\n", m->prefix.p,
+               m->upper.p);
     for (u32 k = 0; k < m->module.n; k++) buf_printf(b, "    \"%s_vk%u.spv\",\n", m->prefix.p, k);
     buf_z(b, "};\n");
 }
 
 void vkc_print_data(struct buf *b, const struct vkc_model *m)
 {
-    buf_printf(b, "/* Kernels%s of the network: see %s_vk.h. */\n#include \"%s_vk.h\"\n\n", m->has_weights_array ? " and weights" : "", m->prefix.p, m->prefix.p);
+    buf_printf(b, "/* Kernels%s of the network: see %s_vk.h. */\n#include \"%s_vk.h\"\n\n",
+               m->has_weights_array ? " and weights" : "", m->prefix.p, m->prefix.p);
     if (m->has_kernel_files) put_files(b, m);
     else put_modules(b, m);
     if (!m->has_weights_array || !m->weights) return;
@@ -228,10 +268,14 @@ void vkc_print_data(struct buf *b, const struct vkc_model *m)
 
 static void put_digests(struct buf *b, const struct vkc_model *m)
 {
-    if (m->weights) buf_printf(b, "static const uint64_t weights_digest = UINT64_C(0x%016llx);\n\n", (unsigned long long)m->weights_digest);
+    if (m->weights)
+        buf_printf(b, "static const uint64_t weights_digest = UINT64_C(0x%016llx);\n\n",
+                   (unsigned long long)m->weights_digest);
     else buf_z(b, "static const uint64_t weights_digest = 0;\n\n");
     if (!m->has_kernel_files) return;
-    buf_z(b, "static const struct {\n    size_t bytes;\n    uint64_t digest;\n} module_digests[] = {\n");
+    buf_z(
+        b,
+        "static const struct {\n    size_t bytes;\n    uint64_t digest;\n} module_digests[] = {\n");
     for (u32 k = 0; k < m->module.n; k++)
         buf_printf(b, "    {%lld, UINT64_C(0x%016llx)},\n", (long long)vkc_module_bytes(m, k),
                    (unsigned long long)vkc_digest(m->plan->bin.v[m->module.v[k]].code));

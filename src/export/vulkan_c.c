@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exporter vulkan-c: a program for Vulkan as C sources that record it into a command buffer of the caller, on the caller's device and buffers
-// (doc/export-vulkan-c.md). The code is the same for every network, in the files vulkan_c*.in: valid C, in which "net_vk" is replaced by the prefix and
-// lines "//@name" by what depends on the network.
+// Exporter vulkan-c: a program for Vulkan as C sources that record it into a command buffer of the
+// caller, on the caller's device and buffers (doc/export-vulkan-c.md). The code is the same for
+// every network, in the files vulkan_c*.in: valid C, in which "net_vk" is replaced by the prefix
+// and lines "//@name" by what depends on the network.
 #include "export/export_vulkan_c.h"
 
 #include <string.h>
 
-static const struct template {
-    const char *name, *text;
-} templates[] = {
+static const struct template { const char *name, *text; }
+templates[] = {
 #define X(name, text) {#name, text},
 #include "vulkan_c.inc"
 #undef X
@@ -58,7 +58,8 @@ static void expand(struct buf *b, const struct vkc_model *m, const struct templa
 static bool write_text(struct writer *w, const char *name, struct buf *b)
 {
     struct str path = str_fmt(w->a, "%s/%s", w->dir, name);
-    bool ok = b->failed ? err_set(w->e, ERR_FAILED, "'%s': out of memory", path.p) : os_write(path.p, b->p, b->n, w->e);
+    bool ok = b->failed ? err_set(w->e, ERR_FAILED, "'%s': out of memory", path.p)
+                        : os_write(path.p, b->p, b->n, w->e);
     buf_release(b);
     return ok;
 }
@@ -75,7 +76,8 @@ static bool write_kernels(struct writer *w)
 {
     const struct vkc_model *m = &w->model;
     for (u32 k = 0; k < m->module.n && m->has_kernel_files; k++) {
-        struct str code = m->plan->bin.v[m->module.v[k]].code, path = str_fmt(w->a, "%s/%s_vk%u.spv", w->dir, m->prefix.p, k);
+        struct str code = m->plan->bin.v[m->module.v[k]].code,
+                   path = str_fmt(w->a, "%s/%s_vk%u.spv", w->dir, m->prefix.p, k);
         if (!os_write(path.p, code.p, code.n, w->e)) return false;
     }
     return true;
@@ -98,8 +100,10 @@ static bool write_data(struct writer *w)
 static bool write_all(struct writer *w)
 {
     const char *prefix = w->model.prefix.p;
-    return os_mkdirs(w->dir, w->e) && write_data(w) && write_template(w, "h", str_fmt(w->a, "%s_vk.h", prefix).p) &&
-           write_template(w, "c", str_fmt(w->a, "%s_vk.c", prefix).p) && write_template(w, "main", "main.c") && write_template(w, "cmake", "CMakeLists.txt");
+    return os_mkdirs(w->dir, w->e) && write_data(w) &&
+           write_template(w, "h", str_fmt(w->a, "%s_vk.h", prefix).p) &&
+           write_template(w, "c", str_fmt(w->a, "%s_vk.c", prefix).p) &&
+           write_template(w, "main", "main.c") && write_template(w, "cmake", "CMakeLists.txt");
 }
 
 /* Options. */
@@ -108,7 +112,8 @@ static bool is_identifier(struct str s)
 {
     bool ok = s.n > 0 && s.n <= VKC_PREFIX && !(s.p[0] >= '0' && s.p[0] <= '9') && s.p[0] != '_';
     for (i64 i = 0; i < s.n && ok; i++)
-        ok = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z') || (s.p[i] >= '0' && s.p[i] <= '9') || s.p[i] == '_';
+        ok = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z') ||
+             (s.p[i] >= '0' && s.p[i] <= '9') || s.p[i] == '_';
     return ok;
 }
 
@@ -124,10 +129,12 @@ static struct str prefix_of(struct str model, struct arena *a)
     return is_identifier(s) ? s : S("net");
 }
 
-static bool choose(struct writer *w, const char *name, const char *yes, const char *no, bool *is_yes)
+static bool choose(struct writer *w, const char *name, const char *yes, const char *no,
+                   bool *is_yes)
 {
     const char *z = export_option(w->j, name);
-    if (z && strcmp(z, yes) && strcmp(z, no)) return err_set(w->e, ERR_USAGE, "--%s '%s': '%s' or '%s' is expected", name, z, yes, no);
+    if (z && strcmp(z, yes) && strcmp(z, no))
+        return err_set(w->e, ERR_USAGE, "--%s '%s': '%s' or '%s' is expected", name, z, yes, no);
     *is_yes = z && !strcmp(z, yes);
     return true;
 }
@@ -137,23 +144,34 @@ static bool read_options(struct writer *w)
     struct vkc_model *m = &w->model;
     const char *prefix = export_option(w->j, "prefix");
     if (!w->dir) return err_set(w->e, ERR_USAGE, "-o FOLDER is missing");
-    m->prefix = prefix ? str_dup(w->a, str_of(prefix)) : str_dup(w->a, prefix_of(w->j->plan[0]->model, w->a));
+    m->prefix = prefix ? str_dup(w->a, str_of(prefix))
+                       : str_dup(w->a, prefix_of(w->j->plan[0]->model, w->a));
     if (!is_identifier(m->prefix))
-        return err_set(w->e, ERR_USAGE, "--prefix '%s': a letter and at most %d letters, digits and underscores are expected", prefix, VKC_PREFIX - 1);
+        return err_set(
+            w->e, ERR_USAGE,
+            "--prefix '%s': a letter and at most %d letters, digits and underscores are expected",
+            prefix, VKC_PREFIX - 1);
     char *z = arena_alloc(w->a, m->prefix.n + 1);
-    for (i64 i = 0; i < m->prefix.n; i++) z[i] = m->prefix.p[i] >= 'a' && m->prefix.p[i] <= 'z' ? (char)(m->prefix.p[i] - 'a' + 'A') : m->prefix.p[i];
+    for (i64 i = 0; i < m->prefix.n; i++)
+        z[i] = m->prefix.p[i] >= 'a' && m->prefix.p[i] <= 'z' ? (char)(m->prefix.p[i] - 'a' + 'A')
+                                                              : m->prefix.p[i];
     m->upper = (struct str){z, m->prefix.n};
-    return choose(w, "weights", "array", "file", &m->has_weights_array) && choose(w, "kernels", "file", "array", &m->has_kernel_files);
+    return choose(w, "weights", "array", "file", &m->has_weights_array) &&
+           choose(w, "kernels", "file", "array", &m->has_kernel_files);
 }
 
 static bool write_sources(struct writer *w)
 {
     const struct export_job *j = w->j;
-    if (j->n_plan == 0) return err_set(w->e, ERR_USAGE, "export to vulkan-c needs a compiled program, a .dnx file");
-    if (j->n_plan > 1) return err_set(w->e, ERR_USAGE, "one program at a time: with different --prefix they work side by side");
+    if (j->n_plan == 0)
+        return err_set(w->e, ERR_USAGE, "export to vulkan-c needs a compiled program, a .dnx file");
+    if (j->n_plan > 1)
+        return err_set(w->e, ERR_USAGE,
+                       "one program at a time: with different --prefix they work side by side");
     if (!read_options(w)) return false;
     const struct plan *p = j->plan[0];
-    if (!vkc_model_init(&w->model, p, w->a, w->e) || !vkc_check_features(&w->model, w->e)) return err_prefix(w->e, "'%.*s'", STR_ARG(p->model));
+    if (!vkc_model_init(&w->model, p, w->a, w->e) || !vkc_check_features(&w->model, w->e))
+        return err_prefix(w->e, "'%.*s'", STR_ARG(p->model));
     return write_all(w);
 }
 

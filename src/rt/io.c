@@ -200,9 +200,6 @@ bool io_move_outputs(struct rt_program *r, struct tensor *out, struct err *e)
 static bool borrow(struct rt_program *r, const struct plan_io *io, const void *data, const char *what, struct err *e)
 {
     i64 size = r->bound.buf_size[io->buf];
-    if (size && (uintptr_t)data % DEV_BORROW_ALIGN)
-        return err_set(e, ERR_USAGE, "%s '%.*s' is at address 0x%llx, expected a multiple of %d", what, STR_ARG(io->name),
-                       (unsigned long long)(uintptr_t)data, DEV_BORROW_ALIGN);
     return r->dev->driver->borrow(r->dev, data, size, &r->io[io->buf], e) || err_prefix(e, "%s '%.*s'", what, STR_ARG(io->name));
 }
 
