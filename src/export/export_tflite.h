@@ -190,12 +190,12 @@ struct tfl {
     struct graph g;  /* the network, prepared */
     struct arena *a;
     struct tfl_model m;
-    struct tfl_value *v; /* per value */
-    u32 *uses;           /* per value of g */
-    bool keeps_layout;   /* inputs and outputs have the network's axes; else channels last */
+    struct tfl_value *v;   /* per value */
+    u32 *uses;             /* per value of g */
+    bool keeps_layout;     /* inputs and outputs have the network's axes; else channels last */
     bool rounds_constants; /* of f32 to 8 bits, and means twice; else such operators stay in f32 */
-    node_id at;          /* being converted */
-    bool is_q;           /* as quantised */
+    node_id at;            /* being converted */
+    bool is_q;             /* as quantised */
     const struct log *log;
     struct err *e;
 };

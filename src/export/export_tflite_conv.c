@@ -294,7 +294,8 @@ static bool read_pool(struct tfl *t, const struct node *n, struct window *w, i64
 /* Whether the result has a finer scale than the input, which AVERAGE_POOL_2D rounds to. */
 static bool is_finer(const struct tfl *t, const struct node *n)
 {
-    const struct tfl_quant *x = &t->v[tfl_of(t, n->in.v[0])].q, *y = &t->v[tfl_of(t, n->out.v[0])].q;
+    const struct tfl_quant *x = &t->v[tfl_of(t, n->in.v[0])].q,
+                           *y = &t->v[tfl_of(t, n->out.v[0])].q;
     return x->n == 1 && y->n == 1 && y->scale[0] < x->scale[0];
 }
 
@@ -327,7 +328,8 @@ bool tfl_pool_can(struct tfl *t, const struct node *n)
     return divides_alike(n, &w, after) && (!is_finer(t, n) || t->rounds_constants);
 }
 
-/* Means with the result's scale: a depthwise convolution with equal weights, whose sums are rounded once. */
+/* Means with the result's scale: a depthwise convolution with equal weights, whose sums are rounded
+ * once. */
 static bool mean_conv(struct tfl *t, const struct node *n, const struct window *w)
 {
     const char *padding;

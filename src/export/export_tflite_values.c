@@ -244,17 +244,6 @@ static enum tfl_layout any_layout(const struct tfl_value *x, enum tfl_form f)
     return l;
 }
 
-/* A value that is another one, quantised with other scales, or read from f32. */
-static tfl_id quantize_from(struct tfl *t, value_id v, enum tfl_layout l)
-{
-    struct tfl_value *x = &t->v[v];
-    value_id from = x->from ? tfl_of(t, x->from) : v;
-    tfl_id in;
-    if (from != v) in = tfl_get(t, from, t->v[from].q.n ? TFL_STORED : TFL_REAL, l);
-    else in = tfl_get(t, v, TFL_REAL, l);
-    return in ? tfl_requantize(t, in, &x->q, 0) : 0;
-}
-
 /* Of i32, which DEQUANTIZE does not read: biases. */
 static tfl_id restore_bias(struct tfl *t, value_id v)
 {
@@ -291,6 +280,22 @@ static tfl_id change_layout(struct tfl *t, value_id v, enum tfl_form f, enum tfl
     i64 whole[] = {c.dim[0], x->flat[1], x->flat[0]}; /* (n, elements, channels) */
     tfl_id wide = tfl_transpose(t, tfl_reshape(t, in, 3, whole, 0), (i64[]){0, 2, 1}, 0);
     return tfl_reshape(t, wide, c.rank, c.dim, 0);
+}
+
+/* A value that is another one, quantised with other scales, or read from f32: converted in the
+   layout that there is, since bytes are transposed with less traffic. */
+static tfl_id quantize_from(struct tfl *t, value_id v, enum tfl_layout l)
+{
+    struct tfl_value *x = &t->v[v];
+    value_id from = x->from ? tfl_of(t, x->from) : v;
+    enum tfl_form f = from != v && t->v[from].q.n ? TFL_STORED : TFL_REAL;
+    enum tfl_layout there = any_layout(&t->v[from], f);
+    if (there == N_TFL_LAYOUTS) there = l;
+    tfl_id in = tfl_get(t, from, f, there);
+    if (!in) return 0;
+    for (u32 k = 0; k < 2; k++) x->flat[k] = t->v[from].flat[k];
+    x->id[TFL_STORED][there] = tfl_requantize(t, in, &x->q, 0);
+    return there == l ? x->id[TFL_STORED][l] : change_layout(t, v, TFL_STORED, there, l);
 }
 
 tfl_id tfl_get(struct tfl *t, value_id v, enum tfl_form f, enum tfl_layout l)
