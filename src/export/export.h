@@ -67,4 +67,19 @@ struct export_onnx_notes {
 /* The network with notes, and with the types of all values. */
 bool export_onnx_noted(const struct graph *g, const struct export_onnx_notes *notes, const char *path, struct err *e);
 
+/* export_tflite.c: the network as a model of TFLite (doc/export-tflite.md); sizes are fixed. Needs flatc. */
+enum export_tflite_type { EXPORT_TFLITE_F32, EXPORT_TFLITE_I8, EXPORT_TFLITE_U8 };
+struct export_tflite_opts {
+    bool is_channels_last;         /* inputs and outputs of three and more axes; else the network's axes */
+    enum export_tflite_type type;  /* of inputs and outputs that are quantised; F32: the network's */
+    bool is_for_edgetpu;           /* refuse what the Edge TPU's compiler does not map to the device */
+    const struct log *log;         /* NULL: silent */
+};
+bool export_tflite_graph(const struct graph *g, const struct export_tflite_opts *o, const char *path, struct err *e);
+bool export_tflite_bytes(const struct graph *g, const struct export_tflite_opts *o, struct buf *out, struct err *e);
+
+/* export_tflite_edgetpu.c: the command that compiles a model for the Edge TPU: a line of shell, without its end. Of
+   MODEL.tflite it makes FOLDER/MODEL_edgetpu.tflite, and MODEL_edgetpu.log beside it. */
+void export_edgetpu_command(struct buf *b, const char *model, const char *folder);
+
 #endif

@@ -360,6 +360,10 @@ bool tfl_arg(struct tfl *t, const struct node *n);
 bool tfl_edgetpu_check(struct tfl *t);
 
 /* export_tflite_file.c */
-bool tfl_write(const struct tfl *t, const char *path);
+struct tfl_pieces { /* of a file, one after the other */
+    struct str *v;
+    u32 n, cap;
+};
+bool tfl_lay_out(const struct tfl *t, struct tfl_pieces *out);
 
 #endif

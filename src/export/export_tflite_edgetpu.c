@@ -8,6 +8,8 @@
 // in any case.
 #include "export/export_tflite.h"
 
+#include "export/export.h"
+
 enum { MAX_SOFTMAX = 16000, INNER_AXES = 3 };
 
 static bool refuse(struct tfl *t, const struct tfl_operator *o, const char *fmt, ...)
@@ -199,4 +201,22 @@ bool tfl_edgetpu_check(struct tfl *t)
     for (u32 k = 0; k < t->m.op.n; k++)
         if (!check_operator(t, &t->m.op.v[k])) return false;
     return true;
+}
+
+/* A word of shell. */
+static void put_quoted(struct buf *b, const char *word)
+{
+    buf_char(b, '\'');
+    for (; *word; word++)
+        if (*word == '\'') buf_z(b, "'\\''");
+        else buf_char(b, *word);
+    buf_char(b, '\'');
+}
+
+void export_edgetpu_command(struct buf *b, const char *model, const char *folder)
+{
+    buf_z(b, "edgetpu_compiler -s -o ");
+    put_quoted(b, folder);
+    buf_char(b, ' ');
+    put_quoted(b, model);
 }

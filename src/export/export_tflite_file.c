@@ -230,13 +230,8 @@ static i64 field_at(const u8 *p, i64 table, u32 field)
     return place ? table + place : 0;
 }
 
-struct pieces {
-    struct str *v;
-    u32 n, cap;
-};
-
 /* Appends the constants that the buffers name by their numbers, and points the buffers at them. */
-static bool append_constants(const struct tfl *t, u8 *p, i64 n, struct pieces *out)
+static bool append_constants(const struct tfl *t, u8 *p, i64 n, struct tfl_pieces *out)
 {
     static const char zeros[ALIGN];
     i64 buffers = field_at(p, get32(p), BUFFERS), at = n;
@@ -264,14 +259,13 @@ static bool append_constants(const struct tfl *t, u8 *p, i64 n, struct pieces *o
     return true;
 }
 
-bool tfl_write(const struct tfl *t, const char *path)
+bool tfl_lay_out(const struct tfl *t, struct tfl_pieces *out)
 {
     struct str head;
-    struct pieces all = {0};
     if (!lay_out(t, &head)) return false;
     u8 *p = arena_try(t->a, head.n, t->e, "model");
     if (!p) return false;
     memcpy(p, head.p, (size_t)head.n);
-    *arr_push(t->a, &all) = (struct str){(const char *)p, head.n};
-    return append_constants(t, p, head.n, &all) && os_write_pieces(path, all.v, all.n, t->e);
+    *arr_push(t->a, out) = (struct str){(const char *)p, head.n};
+    return append_constants(t, p, head.n, out);
 }
