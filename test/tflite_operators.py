@@ -246,7 +246,8 @@ def concat(t):
 
 def pad(t):
     s = [t.n(2, 5) for _ in range(t.n(1, 4))]
-    mode = t.any("constant", "constant", "reflect", "edge")
+    mode = t.any("constant", "constant", "reflect", "edge", "wrap")
+    t.opset = 19
     pads = [t.n(0, 2) if mode != "reflect" else t.n(0, 1) for _ in range(2 * len(s))]
     if t.n(0, 3) == 0:
         pads[t.n(0, len(pads) - 1)] = -1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network as a model of TFLite (LiteRT): its stages in order, its interface, and what is tidied up
-// afterwards (doc/export-tflite.md).
+// A network as a model of TFLite (LiteRT): its stages in order, its interface, and what is tidied
+// up afterwards (doc/export-tflite.md).
 #include "export/export_tflite.h"
 
 #include "export/export.h"
@@ -200,8 +200,8 @@ static bool convert_with(struct job *x, const struct graph *g, const struct expo
     return convert(x, g);
 }
 
-bool export_tflite_bytes(const struct graph *g, const struct export_tflite_opts *o,
-                         struct buf *out, struct err *e)
+bool export_tflite_bytes(const struct graph *g, const struct export_tflite_opts *o, struct buf *out,
+                         struct err *e)
 {
     struct arena a = {0};
     struct job x = {.t = {.a = &a, .e = e}};
@@ -218,8 +218,7 @@ bool export_tflite_graph(const struct graph *g, const struct export_tflite_opts 
     struct arena a = {0};
     struct job x = {.t = {.a = &a, .e = e}};
     struct tfl_pieces p = {0};
-    bool ok = convert_with(&x, g, o) && tfl_lay_out(&x.t, &p) &&
-              os_write_pieces(path, p.v, p.n, e);
+    bool ok = convert_with(&x, g, o) && tfl_lay_out(&x.t, &p) && os_write_pieces(path, p.v, p.n, e);
     arena_release(&a);
     return ok;
 }

@@ -94,6 +94,13 @@ bool tfl_concat(struct tfl *t, const struct node *n)
     return true;
 }
 
+static tfl_id gather(struct tfl *t, tfl_id x, u32 axis, tfl_id at, tfl_id y)
+{
+    tfl_emit(t, TFL_GATHER, y, 2, (tfl_id[]){x, at});
+    tfl_options(t, "Gather", "\"axis\":%u", axis);
+    return y;
+}
+
 /* Pad. */
 
 static bool is_mode(const struct node *n, const char *mode)
@@ -110,10 +117,13 @@ static bool pad_value(const struct tfl *t, const struct node *n, double *v)
     return true;
 }
 
+static bool is_repeated(const struct node *n) { return is_mode(n, "edge") || is_mode(n, "wrap"); }
+
 bool tfl_padded_can(struct tfl *t, const struct node *n)
 {
     double v;
-    return (is_mode(n, "constant") && pad_value(t, n, &v)) || is_mode(n, "reflect");
+    return (is_mode(n, "constant") && pad_value(t, n, &v)) || is_mode(n, "reflect") ||
+           is_repeated(n);
 }
 
 static tfl_id slice(struct tfl *t, tfl_id x, const i64 *start, const i64 *size)
@@ -159,14 +169,32 @@ static bool reflect(struct tfl *t, const struct node *n, tfl_id x, const i64 *be
     return tfl_settle(t, n, 0, l, y);
 }
 
+/* Pads that repeat the first and last elements, or the whole axis: GATHER along each of them. */
+static tfl_id repeat(struct tfl *t, const struct node *n, tfl_id x, const i64 *before,
+                     const i64 *after)
+{
+    for (u32 k = 0; k < tfl_at(t, x)->rank; k++) {
+        struct tfl_tensor to = *tfl_at(t, x);
+        i64 size = to.dim[k], *at = arena_array(t->a, i64, before[k] + size + after[k]);
+        if (!before[k] && !after[k]) continue;
+        to.dim[k] = before[k] + size + after[k];
+        for (i64 i = 0; i < to.dim[k]; i++) {
+            i64 from = i - before[k];
+            at[i] = is_mode(n, "edge") ? i64_max(0, i64_min(from, size - 1))
+                                       : ((from % size) + size) % size;
+        }
+        tfl_id list = tfl_ints(t, "rows", (u32)to.dim[k], at);
+        x = gather(t, x, k, list, tfl_like(t, x, "repeated", to.rank, to.dim));
+    }
+    return x;
+}
+
 bool tfl_padded(struct tfl *t, const struct node *n)
 {
     enum tfl_layout l = out_layout(t, n);
     i64 before[MAX_RANK], after[MAX_RANK];
     double value = 0;
     if (!sizes(t, n, "before", l, before) || !sizes(t, n, "after", l, after)) return false;
-    if (!is_mode(n, "constant") && !is_mode(n, "reflect"))
-        return tfl_refuse(t, n, "mode '%.*s'", STR_ARG(attr_str(n, "mode", "constant")));
     if (!pad_value(t, n, &value)) return tfl_refuse(t, n, "a value that is not constant");
     if (value < 0 || value > 0)
         if (graph_value(&t->g, n->in.v[0])->dtype != DT_F32)
@@ -175,6 +203,7 @@ bool tfl_padded(struct tfl *t, const struct node *n)
     if (x) x = crop(t, x, before, after);
     if (!x) return t->e->code ? false : tfl_refuse(t, n, "pads that remove all");
     if (is_mode(n, "reflect")) return reflect(t, n, x, before, after, l);
+    if (is_repeated(n)) return tfl_settle(t, n, 0, l, repeat(t, n, x, before, after));
     return tfl_settle(t, n, 0, l, tfl_pad(t, x, before, after, value));
 }
 
@@ -228,13 +257,6 @@ static tfl_id indices(struct tfl *t, const struct tensor *c, i64 size)
         p[i] = (i32)(v < 0 ? v + size : v);
     }
     return tfl_constant(t, "indices", TFL_I32, c->rank, c->dim, p);
-}
-
-static tfl_id gather(struct tfl *t, tfl_id x, u32 axis, tfl_id at, tfl_id y)
-{
-    tfl_emit(t, TFL_GATHER, y, 2, (tfl_id[]){x, at});
-    tfl_options(t, "Gather", "\"axis\":%u", axis);
-    return y;
 }
 
 bool tfl_gather(struct tfl *t, const struct node *n)
