@@ -193,10 +193,10 @@ def compare(t):
 
 def unary(t):
     kind = t.any("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Floor", "Ceil", "Round", "Sin", "Cos", "Sign", "Elu", "LeakyRelu",
-                 "HardSwish", "HardSigmoid", "Reciprocal", "Softplus", "Mish", "Selu", "Softsign", "Erf", "Gelu")
+                 "HardSwish", "HardSigmoid", "Reciprocal", "Softplus", "Mish", "Selu", "Celu", "Softsign", "Erf", "Gelu")
     t.opset = 20
     lo = 0.2 if kind in ("Log", "Sqrt", "Reciprocal") else -4
-    attrs = {"LeakyRelu": {"alpha": 0.2}, "HardSigmoid": {"alpha": t.any(0.2, 1 / 6)}, "Gelu": {"approximate": t.any("none", "tanh")}}
+    attrs = {"LeakyRelu": {"alpha": 0.2}, "Elu": {"alpha": t.any(1.0, 0.5)}, "Celu": {"alpha": 0.7}, "HardSigmoid": {"alpha": t.any(0.2, 1 / 6)}, "Gelu": {"approximate": t.any("none", "tanh")}}
     return t.op(kind, t.x(*shape(t), lo=lo, hi=4), **attrs.get(kind, {}))
 
 

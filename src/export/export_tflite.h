@@ -265,6 +265,9 @@ bool tfl_prepare(struct tfl *t, const struct graph *g);
 const char *tfl_activation(
     const struct node *n); /* that was fused into n: "NONE" "RELU" "RELU6" "RELU_N1_TO_1" */
 
+/* export_tflite_function.c: replaces a node by others if it is such a function. false without an error: it is none. */
+bool tfl_expand_function(struct graph *g, node_id n, struct err *e);
+
 /* export_tflite_quant.c */
 bool tfl_quant_find(struct tfl *t); /* fills of, q and from */
 bool tfl_quant_runs(struct tfl *t, const struct node *n,

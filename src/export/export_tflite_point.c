@@ -61,8 +61,6 @@ bool tfl_unary(struct tfl *t, const struct node *n)
     struct tfl_quant q = own_scale(t, c);
     tfl_id x = tfl_in(t, n, 0, l);
     if (!x) return false;
-    if (c == TFL_ELU && fabs(attr_float(n, "alpha", 1) - 1) > 0)
-        return tfl_refuse(t, n, "alpha %g", attr_float(n, "alpha", 1));
     tfl_id y = tfl_out_q(t, n, 0, l, q.n ? &q : NULL);
     tfl_emit(t, c, y, 1, &x);
     unary_options(t, n);

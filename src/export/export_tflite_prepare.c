@@ -143,35 +143,9 @@ static bool is_plain_gemm(const struct graph *g, const struct node *n)
 
 static bool has_form(const struct graph *g, const struct node *n, tfl_row_fn *row)
 {
-    return row(n->op) && (!str_is(n->op, "Gemm") || is_plain_gemm(g, n));
-}
-
-/* Erf, which TFLite lacks, by formula 7.1.26 of Abramowitz and Stegun, Handbook of Mathematical
-   Functions: sign(x) (1 - (a1 t + ... + a5 t^5) exp(-x^2)) with t = 1 / (1 + p |x|), off by 1.5e-7.
- */
-static bool expand_erf(struct graph *g, node_id n, struct err *e)
-{
-    const double p = 0.3275911;
-    const double a[] = {1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592};
-    const struct node x = *graph_node(g, n);
-    const enum dtype d = graph_value(g, x.in.v[0])->dtype;
-    node_id first = g->node.n;
-    value_id in = x.in.v[0], size = op_node1(g, n, "Abs", in, 0);
-    value_id scaled = op_node_binf(g, n, "Mul", size, d, p, 0);
-    value_id t = op_node1(g, n, "Reciprocal", op_node_binf(g, n, "Add", scaled, d, 1, 0), 0);
-    value_id sum = op_node_binf(g, n, "Mul", t, d, a[0], 0);
-    for (i64 k = 1; k < countof(a); k++) {
-        sum = op_node_binf(g, n, "Add", sum, d, a[k], 0);
-        sum = op_node2(g, n, "Mul", sum, t, 0);
-    }
-    value_id square = op_node2(g, n, "Mul", in, in, 0);
-    value_id bell = op_node1(g, n, "Exp", op_node1(g, n, "Neg", square, 0), 0);
-    value_id rest = op_node1(g, n, "Neg", op_node2(g, n, "Mul", sum, bell, 0), 0);
-    value_id positive = op_node_binf(g, n, "Add", rest, d, 1, 0),
-             sign = op_node1(g, n, "Sign", in, 0);
-    graph_node(g, n)->dead = true;
-    op_node2(g, n, "Mul", positive, sign, x.out.v[0]);
-    return op_infer_from(g, first, e);
+    if (str_is(n->op, "Gemm")) return is_plain_gemm(g, n);
+    if (str_is(n->op, "Elu")) return fabs(attr_float(n, "alpha", 1) - 1) <= 0;
+    return row(n->op);
 }
 
 static bool expand_all(struct graph *g, tfl_row_fn *row, struct err *e)
@@ -180,10 +154,8 @@ static bool expand_all(struct graph *g, tfl_row_fn *row, struct err *e)
         const struct node *x = graph_node(g, n);
         if (x->dead || has_form(g, x, row)) continue;
         const struct op *op = op_of(g, n);
-        if (str_is(x->op, "Erf")) {
-            if (!expand_erf(g, n, e)) return false;
-            continue;
-        }
+        if (tfl_expand_function(g, n, e)) continue;
+        if (e->code) return false;
         if (!op->expand)
             return op_unsupported(e, g, n, "TFLite has no such operator (export to tflite)");
         if (!op_expand(g, n, e)) return false;
@@ -263,6 +235,7 @@ static void fuse_activation(struct graph *g, node_id n, const u32 *uses)
     if (!is_fused && !is_idle) return;
     if (is_fused) attr_set_int(g, p, activation_attr, activation);
     graph_node(g, n)->dead = true;
+    graph_value(g, x.in.v[0])->producer = 0;
     node_set_out(g, p, 0, x.out.v[0]);
 }
 
