@@ -674,6 +674,7 @@ struct quern_allocate_opts {
     quern_placement_fn *report; /* called once, with what is expected; the struct is valid during the call. NULL: not wanted, and nothing is
                               * predicted for a template or a check */
     void *report_user;
+    const char *check_file;  /* the allocation to be checked in a file, which errors name. NULL: not wanted */
 };
 /* The allocation as JSON, {"conv2d_2": "X64:0", "add_5": "NVIDIA:0"}, in topological order; to be freed by quern_text_free. Processors and
  * GPUs that are here, or whose architecture `device` names, are predicted by plan selection, from the measurements of db (may be NULL)
@@ -698,6 +699,7 @@ struct quern_deploy_opts {
     const char *key;         /* the file of a private key to sign with; NULL: not signed (doc/signing.md) */
     const struct quern_tune_opts *tune; /* tune each sub-graph that quern compiles for this long, into the database; NULL: do not tune */
     const struct quern_compile_opts *compile; /* of these sub-graphs: target, untuned ..; device and threads are those of the allocation. NULL: defaults */
+    const char *allocation_file; /* the allocation in a file, which errors name; NULL: none */
 };
 /* Divides the network by device, compiles or converts each sub-graph, and writes them to a new folder `path`/NAME, or to one file `path` if packed.
  * Sub-graphs are verified neither here nor by their devices' tools; quern_verify_deployment runs them. Progress events name the steps. What a vendor's

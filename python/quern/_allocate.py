@@ -117,7 +117,8 @@ def allocate(model: Model, devices: str | Sequence[str] = (), minimise: str = "l
         db = c.database(os.fspath(database)) if database else None
         m = open_model(c, model, sizes, assume, external_data_links)
         try:
-            return run(c, m, db, names, AllocateOpts(on=text(on), check=text(text_of(check)), minimise=text(minimise), seconds=seconds),
+            given, file = sources(check)
+            return run(c, m, db, names, AllocateOpts(on=text(on), check=given, check_file=file, minimise=text(minimise), seconds=seconds),
                        on is None and check is None if report is None else report)
         finally:
             lib.quern_model_close(m)
@@ -126,12 +127,9 @@ def allocate(model: Model, devices: str | Sequence[str] = (), minimise: str = "l
         c.close()
 
 
-def text_of(allocation: Any) -> str | None:
-    """JSON of a dictionary, or a file's content."""
-    if allocation is None or isinstance(allocation, Mapping):
-        return None if allocation is None else json.dumps(dict(allocation))
-    with open(allocation, encoding="utf-8") as f:
-        return f.read()
+def sources(allocation: Any) -> tuple[bytes | None, bytes | None]:
+    """An allocation as the library takes it: JSON of a dictionary, or the path of a file."""
+    return (json.dumps(dict(allocation)).encode(), None) if isinstance(allocation, Mapping) else (None, text(allocation))
 
 
 def run(c: Context, m: c_void_p, db: c_void_p | None, devices: Sequence[str], o: AllocateOpts, wants_report: bool) -> Allocation:

@@ -7,7 +7,7 @@ from ctypes import byref, c_char_p, c_void_p, cast, pointer, sizeof
 from typing import Any, Iterable, Mapping, Sequence
 
 from . import _arrays as arrays
-from ._allocate import text_of
+from ._allocate import sources
 from ._inputs import order
 from ._library import CompileOpts, Context, DeployOpts, SampleFn, TuneOpts, lib, text
 from ._program import Model, open_model, target
@@ -93,8 +93,9 @@ def deploy(model: Model, path: str | os.PathLike[str], allocation: str | os.Path
         db = c.database(os.fspath(database)) if database else None
         m = open_model(c, model, sizes, assume, external_data_links)
         try:
-            write(c, m, db, path, text_of(allocation), devices, samples, seconds, isa,
-                  DeployOpts(name=text(name), f16=f16, fallback=fallback, packed=packed, no_tools=not tools, key=text(key)))
+            given, file = sources(allocation)
+            write(c, m, db, path, devices, samples, seconds, isa,
+                  DeployOpts(name=text(name), allocation=given, allocation_file=file, f16=f16, fallback=fallback, packed=packed, no_tools=not tools, key=text(key)))
             return os.fspath(path) if packed else os.path.join(os.fspath(path), name or name_of(model))
         finally:
             lib.quern_model_close(m)
@@ -108,11 +109,11 @@ def name_of(model: Model) -> str:
     return "model" if isinstance(model, (bytes, bytearray, memoryview)) else os.path.splitext(os.path.basename(os.fspath(model)))[0]
 
 
-def write(c: Context, m: c_void_p, db: c_void_p | None, path: Any, allocation: str | None, devices: str | Sequence[str], samples: Iterable[Any] | None,
+def write(c: Context, m: c_void_p, db: c_void_p | None, path: Any, devices: str | Sequence[str], samples: Iterable[Any] | None,
           seconds: float, isa: str | None, o: DeployOpts) -> None:
     names = devices.split(",") if isinstance(devices, str) else list(devices)
     listed = (c_char_p * (len(names) + 1))(*[text(n) for n in names], None)
-    o.devices, o.allocation = cast(listed, c_void_p), text(allocation)
+    o.devices = cast(listed, c_void_p)
     given = Samples(c, m, samples) if samples is not None else None
     if given:
         o.sample = given.function

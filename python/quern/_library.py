@@ -110,7 +110,7 @@ SampleFn = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_void_p, c_int)
 class DeployOpts(Sized):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("devices", c_void_p), ("allocation", c_char_p), ("sample", SampleFn), ("user", c_void_p),
                 ("f16", c_int), ("fallback", c_int), ("packed", c_int), ("no_tools", c_int), ("key", c_char_p), ("tune", POINTER(TuneOpts)),
-                ("compile", POINTER(CompileOpts))]
+                ("compile", POINTER(CompileOpts)), ("allocation_file", c_char_p)]
 
 
 class DeploymentOpts(Sized):
@@ -152,7 +152,7 @@ PlacementFn = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Placement))
 
 class AllocateOpts(Sized):
     _fields_ = [("size", c_size_t), ("devices", c_void_p), ("on", c_char_p), ("check", c_char_p), ("minimise", c_char_p), ("seconds", c_double),
-                ("report", PlacementFn), ("report_user", c_void_p)]
+                ("report", PlacementFn), ("report_user", c_void_p), ("check_file", c_char_p)]
 
 
 class Array(ctypes.Structure):

@@ -7,6 +7,7 @@ import os
 from ctypes import byref, c_void_p, pointer
 from typing import Any, Mapping, Sequence
 
+from ._allocate import sources
 from ._inputs import sizes_text
 from ._library import Context, GraphOpts, TargetOpts, lib, text
 from ._program import Model, open_model
@@ -164,8 +165,5 @@ def graph(model: Model, allocation: Allocation = None, database: str | os.PathLi
     options: dict[str, Any] = dict(sizes=text(sizes_text(sizes)), collapse=text(collapse), device=text(device), threads=threads)
     if isa is not None:
         options["target"] = pointer(TargetOpts(isa=text(isa if isinstance(isa, str) else ",".join(isa))))
-    if isinstance(allocation, Mapping):
-        options["allocation"] = json.dumps(dict(allocation)).encode()
-    elif allocation is not None:
-        options["allocation_file"] = text(allocation)
+    options["allocation"], options["allocation_file"] = sources(allocation)
     return Graph(c, open_model(c, model, sizes, assume, external_data_links), db, options)

@@ -220,13 +220,15 @@ static bool expect(struct placing *p, const struct place_allocation *y, struct e
     return true;
 }
 
+static bool is_check(const struct placing *p) { return p->o.check || p->o.check_file; }
+
 static bool read_options(struct placing *p, struct err *e)
 {
     u32 n = 0;
     while (p->o.devices && p->o.devices[n]) n++;
-    if (p->o.on && p->o.check)
+    if (p->o.on && is_check(p))
         return err_set(e, ERR_USAGE, "an allocation is either made for one device or checked");
-    if (!n && !p->o.check && !p->o.on)
+    if (!n && !is_check(p) && !p->o.on)
         return err_set(e, ERR_USAGE, "no devices are given to place the network on");
     if (p->o.minimise && !place_aim_parse(str_of(p->o.minimise), &p->aim))
         return err_set(e, ERR_USAGE, "cannot minimise '%s'; there are: latency, throughput, energy",
@@ -244,10 +246,10 @@ static bool place(struct placing *p, char **json, struct err *e)
     y.device = arena_array(&p->a, u32, p->x.op.n + 1);
     bool ok = true;
     if (p->o.on) ok = fill_template(p, &y, e);
-    else if (p->o.check)
-        ok = place_allocation_parse(&y, &p->x, &p->d, str_of(p->o.check), &p->a, e);
+    else if (is_check(p))
+        ok = place_allocation_read(&y, &p->x, &p->d, p->o.check, p->o.check_file, &p->a, e);
     else ok = search(p, &y, e);
-    if (ok && (p->o.on || p->o.check)) ok = expect(p, &y, e);
+    if (ok && (p->o.on || is_check(p))) ok = expect(p, &y, e);
     if (!ok) return false;
     place_allocation_print(&b, &y, &p->x, &p->d);
     *json = api_text(&b);

@@ -12,14 +12,15 @@ static bool read_devices(struct api_deploy *d, struct err *e)
 {
     u32 n = 0;
     while (d->o.devices && d->o.devices[n]) n++;
-    if (!n && !d->o.allocation) return err_set(e, ERR_USAGE, "neither devices nor an allocation is given");
+    if (!n && !d->o.allocation && !d->o.allocation_file) return err_set(e, ERR_USAGE, "neither devices nor an allocation is given");
     return place_devices_parse(&d->devices, d->o.devices, n, &d->arena, e);
 }
 
 static bool allocate(struct api_deploy *d, struct err *e)
 {
     if (!read_devices(d, e)) return false;
-    if (d->o.allocation) return place_allocation_parse(&d->allocation, &d->net, &d->devices, str_of(d->o.allocation), &d->arena, e);
+    if (d->o.allocation || d->o.allocation_file)
+        return place_allocation_read(&d->allocation, &d->net, &d->devices, d->o.allocation, d->o.allocation_file, &d->arena, e);
     d->allocation.device = arena_array(&d->arena, u32, d->net.op.n + 1); /* the first */
     for (u32 k = 0; k < d->net.op.n; k++)
         if (!place_can_run(&d->devices.v[0], &d->net, k, e)) return err_prefix(e, "operator '%.*s'", STR_ARG(d->net.op.v[k].name));

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_ALLOCATION = 1 << 28, USUAL_SIZE = 256, MANY_OPS = 24 };
+enum { USUAL_SIZE = 256, MANY_OPS = 24 };
 
 struct job {
     struct quern_graph_opts x;
@@ -60,21 +60,11 @@ static bool read_options(struct job *j, const struct quern_graph_opts *o, const 
 
 /* Allocation. */
 
-static bool read_allocation(struct job *j, struct err *e)
-{
-    const char *path = j->x.allocation_file;
-    struct str text = str_of(j->x.allocation);
-    if (path && j->x.allocation) return err_set(e, ERR_USAGE, "an allocation as text, and one as a file");
-    if (path && !os_read(&j->a, path, MAX_ALLOCATION, &text, e)) return false;
-    if (place_allocation_parse(&j->allocation, &j->net, &j->devices, text, &j->a, e)) return true;
-    return path ? err_prefix(e, "'%s'", path) : false;
-}
-
 /* Sub-graphs that cannot be networks of their own have no frames; their devices are shown all the same. */
 static bool add_allocation(struct job *j, struct err *e)
 {
     if (!j->x.allocation && !j->x.allocation_file) return true;
-    if (!read_allocation(j, e)) return false;
+    if (!place_allocation_read(&j->allocation, &j->net, &j->devices, j->x.allocation, j->x.allocation_file, &j->a, e)) return false;
     j->v.devices = &j->devices, j->v.allocation = &j->allocation;
     if (place_split(&j->parts, &j->net, &j->allocation, &j->a, e)) j->v.parts = &j->parts;
     else if (e->code == ERR_UNSUPPORTED) {

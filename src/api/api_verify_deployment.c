@@ -161,11 +161,21 @@ static bool check_whole(struct job *j, struct side *s)
     return check(j, s, NULL, name);
 }
 
+/* Whether the deployment was made of this network. */
+static bool is_of_network(struct job *j)
+{
+    struct quern_subgraph x = QUERN_OPTS(quern_subgraph);
+    struct place_part p;
+    for (int k = 0; quern_deployment_subgraph(j->d, k, &x); k++)
+        if (!find_part(j, k, &p)) return false;
+    return true;
+}
+
 static bool verify(struct job *j)
 {
     struct side whole = {0};
     struct quern_subgraph x = QUERN_OPTS(quern_subgraph);
-    bool ok = place_net_open(&j->net, j->m->model, &j->a, &j->q->err) && random_inputs(j, &whole) && quern_request_create(j->d, &j->r) == QUERN_OK &&
+    bool ok = place_net_open(&j->net, j->m->model, &j->a, &j->q->err) && is_of_network(j) && random_inputs(j, &whole) && quern_request_create(j->d, &j->r) == QUERN_OK &&
               run(j, &whole);
     for (int k = 0; ok && quern_deployment_subgraph(j->d, k, &x); k++) ok = check_part(j, k, x.name) || err_prefix(&j->q->err, "%s", x.name);
     ok = ok && check_whole(j, &whole);

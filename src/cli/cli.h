@@ -160,8 +160,6 @@ const char *nearest(const char *word, const char *(*name)(const void *list, int 
 
 /* cli_placement.c */
 enum { MAX_PLACES = 64 }; /* devices of a network */
-/* A whole text file, allocated; NULL: a message was printed. */
-char *read_allocation(const struct cli *c, const char *path);
 /* "X64:0,NVIDIA:0" of one or more options, as a list that is ended by NULL, of MAX_PLACES + 1 places; changes text. Returns an exit code. */
 int split_devices(const struct cli *c, char *text, const char **list);
 

@@ -100,14 +100,14 @@ static int write_text(struct cli *c, const char *path, const char *text)
     return ok ? EXIT_DONE : EXIT_FAILED;
 }
 
-static int allocate(struct cli *c, quern_model *m, quern_db *db, const char *check)
+static int allocate(struct cli *c, quern_model *m, quern_db *db)
 {
     const char *list[MAX_PLACES + 1], *words = opts_words(c, "devices"),
-                                      *out = opts_text(c, "output");
+                                      *out = opts_text(c, "output"), *check = opts_text(c, "check");
     struct quern_allocate_opts o = QUERN_OPTS(quern_allocate_opts);
     char *text = words ? strdup(words) : NULL, *json = NULL;
     int code = split_devices(c, text, list);
-    o.devices = list, o.check = check, o.on = opts_text(c, "template");
+    o.devices = list, o.check_file = check, o.on = opts_text(c, "template");
     o.minimise = opts_text(c, "minimise"), o.seconds = opts_number(c, "timeout", 0);
     if (opts_flag(c, "report", out && !check && !o.on)) o.report = see, o.report_user = c;
     if (!code) code = fail(c, quern_allocate(m, db, &o, &json));
@@ -122,20 +122,17 @@ static int run(struct cli *c)
     const char *path = opts_text(c, "check");
     quern_model *m = NULL;
     quern_db *db = NULL;
-    char *check = NULL;
     if (path && opts_text(c, "template"))
         return usage_error(c, "--template and --check exclude each other");
     if (opts_flag(c, "auto", false) && (path || opts_text(c, "template")))
         return usage_error(c, "--auto excludes --template and --check");
     if (!path && !opts_words(c, "devices") && !opts_text(c, "template"))
         return usage_error(c, "--devices is missing: --devices X64:0,NVIDIA:0 (doc/allocation.md)");
-    if (path && !(check = read_allocation(c, path))) return EXIT_USAGE;
     int code = fail(c, open_model(c, c->arg[0], &m));
     if (!code && opts_text(c, "db")) code = open_db(c, c->arg[0], ".onnx", &db);
-    if (!code) code = allocate(c, m, db, check);
+    if (!code) code = allocate(c, m, db);
     quern_db_close(db);
     quern_model_close(m);
-    free(check);
     return code;
 }
 

@@ -17,7 +17,7 @@ static void deploy_flags(const struct cli *c, struct quern_deploy_opts *o)
     o->key = opts_text(c, "key");
 }
 
-static int deploy(struct cli *c, quern_model *m, quern_db *db, struct samples *s, char *allocation)
+static int deploy(struct cli *c, quern_model *m, quern_db *db, struct samples *s)
 {
     const char *list[MAX_PLACES + 1];
     struct quern_compile_opts compile = QUERN_OPTS(quern_compile_opts);
@@ -32,7 +32,7 @@ static int deploy(struct cli *c, quern_model *m, quern_db *db, struct samples *s
     t.devices = NULL; /* the option of that name is another one here */
     compile.prove = opts_flag(c, "prove", true);
     o.compile = &compile;
-    o.devices = list, o.allocation = allocation;
+    o.devices = list, o.allocation_file = opts_text(c, "alloc");
     if (opts_text(c, "calibration")) o.sample = samples_read, o.user = s;
     tune.timeout = opts_number(c, "tune", 0);
     if (tune.timeout > 0) tune.target = &t, o.tune = &tune;
@@ -43,22 +43,19 @@ static int deploy(struct cli *c, quern_model *m, quern_db *db, struct samples *s
 
 static int run(struct cli *c)
 {
-    const char *path = opts_text(c, "alloc"), *data = opts_text(c, "calibration");
-    char *allocation = NULL;
+    const char *data = opts_text(c, "calibration");
     quern_db *db = NULL;
     quern_model *m = NULL;
     struct samples s = {0};
     if (!opts_text(c, "output")) return usage_error(c, "-o is missing: the folder in which the deployment's is created");
-    if (!path && !opts_words(c, "devices")) return usage_error(c, "--alloc is missing: a file with the device of each operator (quern allocate), or --devices with one for all");
-    if (path && !(allocation = read_allocation(c, path))) return EXIT_USAGE;
+    if (!opts_text(c, "alloc") && !opts_words(c, "devices")) return usage_error(c, "--alloc is missing: a file with the device of each operator (quern allocate), or --devices with one for all");
     int code = fail(c, open_model(c, c->arg[0], &m));
     if (!code && (opts_text(c, "db") || opts_text(c, "tune"))) code = open_db(c, c->arg[0], ".onnx", &db);
     if (!code && data) code = samples_open(&s, c, m, data, opts_count(c, "samples", 0));
-    if (!code) code = deploy(c, m, db, &s, allocation);
+    if (!code) code = deploy(c, m, db, &s);
     samples_close(&s);
     quern_db_close(db);
     quern_model_close(m);
-    free(allocation);
     return code;
 }
 

@@ -186,3 +186,13 @@ void place_allocation_print(struct buf *b, const struct place_allocation *y,
     }
     buf_z(b, x->op.n ? "\n}\n" : "}\n");
 }
+
+bool place_allocation_read(struct place_allocation *y, const struct place_net *x, struct place_devices *d,
+                           const char *json, const char *path, struct arena *a, struct err *e)
+{
+    enum { MAX_BYTES = 1 << 26 };
+    struct str text = str_of(json);
+    if (path && json) return err_set(e, ERR_USAGE, "an allocation as text, and one as a file");
+    if (path && !os_read(a, path, MAX_BYTES, &text, e)) return false;
+    return place_allocation_parse(y, x, d, text, a, e) || (path && err_prefix(e, "'%s'", path));
+}

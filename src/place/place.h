@@ -104,6 +104,9 @@ struct place_allocation { u32 *device; }; /* per operator: index into the device
 /* Devices that the text names and d lacks are added to it, with the kind's defaults. Errors name line, operator and device, and alternatives: operators that
    are unknown or missing, devices that are unknown or cannot run their operator. */
 bool place_allocation_parse(struct place_allocation *y, const struct place_net *x, struct place_devices *d, struct str json, struct arena *a, struct err *e);
+/* Likewise of a text, or of a file, which errors name; the other is NULL. */
+bool place_allocation_read(struct place_allocation *y, const struct place_net *x, struct place_devices *d, const char *json, const char *path, struct arena *a,
+                           struct err *e);
 void place_allocation_print(struct buf *b, const struct place_allocation *y, const struct place_net *x, const struct place_devices *d);
 
 /* --- split.c --- */
