@@ -596,6 +596,44 @@ static void test_programs(void **state)
     }
 }
 
+/* A network of convolutions, which OpenVINO runs between two of quern's sub-graphs. */
+static void test_openvino(void **state)
+{
+    struct fixture *f = *state;
+    static const char net[] = "graph { input %x: f32[1,3,16,16] const %w: f32[4,3,1,1] = [1,2,3,-1,0,1,2,-2,1,0.5,0.25,0.125] %a: f32[1,3,16,16] = Relu(%x) "
+                              "%b: f32[1,4,16,16] = Conv(%a, %w, _) {kernel_shape=[1,1]} %c: f32[1,4,16,16] = Tanh(%b) output %c }";
+    static const char alloc[] = "{\"relu_1\": \"X64:0\", \"conv2d_3\": \"OPENVINO_CPU:0\", \"tanh_6\": \"X64:0\"}";
+    struct quern_deploy_opts o = QUERN_OPTS(quern_deploy_opts);
+    struct quern_compile_opts c = QUERN_OPTS(quern_compile_opts);
+    quern_model *m = NULL;
+    quern_program *p = NULL;
+    quern_tensor *in = NULL, *want = NULL, *given = NULL, *got = NULL;
+    struct quern_check check;
+    quern_deployment *d = NULL;
+    quern_request *r = NULL;
+    quern *q = f->d.q;
+    o.allocation = alloc, o.name = "net";
+    if (quern_model_read(q, net, strlen(net), "net", NULL, &m) || quern_compile(m, NULL, &c, &p) || quern_deploy(m, NULL, f->dir.p, &o)) fail_msg("%s", quern_error(q));
+    quern_status s = quern_deployment_open(q, str_fmt(&f->a, "%s/net", f->dir.p).p, NULL, &d);
+    if (s && strstr(quern_error(q), "not complete")) {
+        quern_program_close(p), quern_model_close(m);
+        skip_test("no OpenVINO: %s", quern_error(q));
+    }
+    int n;
+    if (s || quern_program_random_inputs(p, NULL, 3, &in, 1, &n) || quern_run(p, &in, 1, &want, 1) || quern_request_create(d, &r)) fail_msg("%s", quern_error(q));
+    if (quern_request_input(r, 0, 0, NULL, &given)) fail_msg("%s", quern_request_error(r));
+    memcpy(quern_tensor_data(given), quern_tensor_data(in), (size_t)quern_tensor_count(in) * 4);
+    for (int k = 0; k < 3; k++)
+        if (quern_request_run(r) || quern_request_output(r, 0, &got)) fail_msg("%s", quern_request_error(r));
+    assert_int_equal(quern_tensor_check(q, got, want, 1e-5, 1e-6, &check), QUERN_OK);
+    if (check.n_bad) fail_msg("%lld elements differ, by up to %g", (long long)check.n_bad, check.max_abs);
+    quern_request_destroy(r);
+    quern_deployment_close(d);
+    quern_tensor_free(in), quern_tensor_free(want);
+    quern_program_close(p);
+    quern_model_close(m);
+}
+
 /* Inputs of the wrong type, rank or size; sizes that contradict each other. */
 static void test_shapes(void **state)
 {
@@ -762,6 +800,7 @@ int main(void)
         cmocka_unit_test(test_programs),
         cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fallback, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_openvino, setup, teardown),
         cmocka_unit_test_setup_teardown(test_made_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trace, setup, teardown),
     };
