@@ -66,6 +66,11 @@ for net in zoo.*.onnx net.onnx "$here"/corpus/graphs/*; do
     [ $((i % 4)) -ne 0 ] || "$quern" graph "$net" -o "read/$i.onnx" > out 2>&1 || grep -q 'cannot be exported\|of opset' out || wrong "$net as ONNX"
 done
 [ -z "$python" ] || exits 0 "$python" "$here/graph_readers.py" read
+
+# with notes it is the same network
+mkdir notes
+graph 0 net.onnx -o notes/net.onnx
+graph 0 net.onnx -o first.json; graph 0 notes/net.onnx -o second.json; same first.json second.json
 for f in read/1.dot read/2.dot; do [ -z "$dot" ] || exits 0 dot -Tsvg -o "$f.svg" "$f"; done
 if [ -n "$dot" ]; then
     for how in none module fusion blocks auto; do graph 0 net.onnx --collapse $how --size 12 -o "net.$how.svg"; is_file "net.$how.svg"; done
