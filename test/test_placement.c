@@ -252,6 +252,7 @@ static double additive(const struct fixture *f, const u32 *device)
 
 static void joint_selection_is_exact(void **state)
 {
+    u32 n_same = 0;
     for (u64 seed = first_seed(1, 61); seed < last_seed(1, 61); seed++) {
         struct rng r = rng_seed(seed);
         struct arena a = {0};
@@ -266,14 +267,16 @@ static void joint_selection_is_exact(void **state)
         devices[2] = random_device(&a, &r, "ADRENO:0").p;
         fixture_open(&f, buf_view(&net), devices, 3);
         const u32 n = f.x.op.n;
+        const bool is_same = f.c->low.node.n == n + 1; /* no pass has removed an operator */
+        n_same += is_same;
         do {
             best = fmin(best, additive(&f, device));
             for (k = 0; k < n && ++device[k] == f.d.n; k++) device[k] = 0;
         } while (k < n);
         assert_true(joint_select(f.c, PLACE_LATENCY, true, got, &total, &f.e));
-        if (fabs(total - best) > 1e-9 * best)
+        if (total > best * (1 + 1e-9) || (is_same && total < best * (1 - 1e-9)))
             fail_msg("seed %d: %g, there is %g", (int)seed, total, best);
-        assert_true(fabs(additive(&f, got) - best) <= 1e-9 * best);
+        assert_true(!is_same || fabs(additive(&f, got) - best) <= 1e-9 * best);
         assert_true(joint_select(f.c, PLACE_LATENCY, false, got, &bound, &f.e) && bound <= total &&
                     bound > 0);
         fixture_close(&f);
