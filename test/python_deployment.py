@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import unittest
+import xml.etree.ElementTree
 
 import numpy as np
 
@@ -83,6 +84,10 @@ class Deployments(unittest.TestCase):
         with open(path) as f:
             names = {e["name"] for e in json.load(f)["traceEvents"]}
         self.assertTrue({"ModelInit", "SubgraphExecute", "ModelExecute"} <= names)
+        path = os.path.join(self.dir.name, "chart.svg")
+        net.trace(path)
+        bars = [x for x in xml.etree.ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}rect") if len(x)]  # with titles
+        self.assertEqual(len(bars), 56)
 
     def test_threads(self):
         net, x, wrong = quern.Deployment(self.path), self.arrays(4), []

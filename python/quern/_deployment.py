@@ -141,13 +141,16 @@ class Deployment:
     @property
     def devices(self) -> list[str]:
         """Names of the device instances."""
-        names = iter(lambda k=itertools.count(): lib.quern_deployment_device(self._handle, next(k)), None)
-        return [said(n) for n in names]
+        names: list[str] = []
+        while (name := lib.quern_deployment_device(self._handle, len(names))) is not None:
+            names.append(said(name))
+        return names
 
     @property
     def subgraphs(self) -> list[Subgraph]:
         """The sub-graphs in an order in which they can run, with what is known of them now."""
-        found, x = [], SubgraphFacts()
+        found: list[Subgraph] = []
+        x = SubgraphFacts()
         while lib.quern_deployment_subgraph(self._handle, len(found), byref(x)):
             k = len(found)
             found.append(Subgraph(said(x.name), said(x.device), said(x.framework), said(x.target), STATES[x.state], said(x.why), said(x.missing),
@@ -248,9 +251,9 @@ class Request:
         dims = lib.quern_tensor_dims(tensor)
         shape = tuple(dims[d] for d in range(lib.quern_tensor_rank(tensor)))
         n = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        memory = (ctypes.c_char * n).from_address(lib.quern_tensor_data(tensor)) if n else ctypes.create_string_buffer(0)
-        memory._quern_request = self  # type: ignore[attr-defined]
-        return np.frombuffer(memory, kind, n // kind.itemsize).reshape(shape)
+        memory: Any = (ctypes.c_char * n).from_address(lib.quern_tensor_data(tensor))
+        memory._quern_request = self
+        return np.ndarray(shape, kind, memory)
 
     def input(self, k: int, shape: Sequence[int] | None = None) -> np.ndarray[Any, Any]:
         """The memory of input k for this shape, to be filled; None: the network's, if it is fixed. Valid until the next call for this input."""

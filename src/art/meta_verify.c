@@ -65,6 +65,8 @@ static bool check_tensor(struct check *c, u32 k)
     struct arena_mark mark = arena_mark(&c->a);
     bool ok = true;
     symtab_init(&st, &c->a);
+    for (u32 d = 0; d < t->rank; d++)
+        if (!is_text(t->dim[d])) return bad(c, "tensor", t->name, "dim has control characters");
     for (u32 d = 0; d < t->rank && ok; d++) ok = sym_parse(&st, t->dim[d], c->e) || err_prefix(c->e, "tensor '%.*s': dim", (int)i64_min(t->name.n, 100), t->name.p);
     arena_rewind(&c->a, mark);
     return ok;

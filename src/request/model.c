@@ -3,6 +3,8 @@
 // Opening a deployment: its device instances, a thread for each, and its sub-graphs on them; and the way back.
 #include "request/request_private.h"
 
+enum { MAX_DEVICES = 256 }; /* threads */
+
 static bool is_processor(struct str framework) { return str_is(framework, "native"); }
 
 /* Devices. */
@@ -72,6 +74,7 @@ static void divide_processors(struct req_model *m)
 /* Names of devices are looked up before there are threads: drivers may ask children. */
 static bool start_devices(struct req_model *m, struct err *e)
 {
+    if (m->device.n > MAX_DEVICES) return err_set(e, ERR_UNSUPPORTED, "%u device instances, at most %d are possible", m->device.n, MAX_DEVICES);
     for (u32 i = 0; i < m->device.n; i++) {
         struct req_device *d = m->device.v[i];
         if (d->backend->find && !d->backend->find(&d->place, &d->err)) err_set(&d->err, ERR_FAILED, "absent");
