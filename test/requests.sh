@@ -46,6 +46,10 @@ exits 2 "$quern" run net.dnx -i x.npy --fallback
 says 'fallback is for deployments'
 exits 2 "$quern" run dep/net
 says 'no input'
+exits 2 "$quern" run dep/net -i x.npy --device cpu
+says '--device does not apply'
+exits 2 "$quern" run dep/net -i x.npy --profile
+says 'written by --trace'
 
 exits 0 "$quern" show dep/net
 says "^input tensor_0: f32\[N\], 'x' in the network"

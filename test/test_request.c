@@ -787,6 +787,54 @@ static void test_trace(void **state)
     buf_release(&b);
 }
 
+/* Memory ends: each allocation fails once, from the opening to the outputs. Errors say so, and nothing is lost. */
+
+static quern_status use(quern *q, const char *path, double *sum)
+{
+    quern_deployment *d = NULL;
+    quern_request *r = NULL;
+    quern_tensor *t = NULL;
+    struct quern_deployment_opts o = QUERN_OPTS(quern_deployment_opts);
+    o.threads = 2, o.profile = 1;
+    quern_status s = quern_deployment_open(q, path, &o, &d);
+    if (!s) s = quern_request_create(d, &r);
+    if (!s) s = quern_request_random_inputs(r, "N=300", 1);
+    if (!s) s = quern_request_run(r);
+    if (!s) s = quern_request_output(r, 0, &t);
+    for (i64 i = *sum = 0; !s && i < quern_tensor_count(t); i++) *sum += ((float *)quern_tensor_data(t))[i];
+    const char *why = !s ? "" : r ? quern_request_error(r) : quern_error(q);
+    if (s && (s != QUERN_SYSTEM || !strstr(why, "not enough memory"))) fail_msg("status %d: %s", s, why);
+    quern_request_destroy(r);
+    quern_deployment_close(d);
+    return s;
+}
+
+static void test_memory(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"X64:0", "X64:1"}, *const device[] = {"interp", "interp"};
+    static const i64 least[] = {0, 4096};
+    const char *path = str_fmt(&f->a, "%s/net", f->dir.p).p;
+    double right, sum;
+    deployment_release(&f->d);
+    deployment_chain(&f->d, "Net", names, device, NULL);
+    good(meta_write_folder(path, &f->d.m, &f->d.files, &f->e), &f->e);
+    assert_int_equal(use(f->d.q, path, &right), QUERN_OK);
+    for (i64 k = 0; k < countof(least); k++) {
+        i64 left = 0, n_failed = 0;
+        for (i64 n = 1; !left; n += k ? 1 : 3) {
+            mem_fail(n, least[k]);
+            quern_status s = use(f->d.q, path, &sum);
+            left = mem_fail(0, 0);
+            n_failed += s != QUERN_OK;
+            if (s == QUERN_OK && sum != right) fail_msg("wrong result after request %lld failed", (long long)n);
+        }
+        assert_true(n_failed > 0);
+        assert_int_equal(use(f->d.q, path, &sum), QUERN_OK);
+        assert_true(sum == right);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -803,6 +851,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_openvino, setup, teardown),
         cmocka_unit_test_setup_teardown(test_made_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trace, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

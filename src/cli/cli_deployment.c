@@ -119,9 +119,20 @@ static int run(struct cli *c, struct job *j)
     return code ? code : write_outputs(c, j);
 }
 
+/* Options of models and single devices. */
+static int check_options(const struct cli *c, const char *path)
+{
+    static const char *const other[] = {"device", "devices", "isa", "db", "breakdown", "untuned", "fusion", "optimize-for", "assume", "relative-error"};
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++)
+        if (opts_given(c, other[k])) return usage_error(c, "--%s does not apply to '%s', a deployment%s", other[k], path, k ? "" : ": --place X64:0=GLOB does");
+    if (opts_flag(c, "profile", false) && !opts_text(c, "trace")) return usage_error(c, "--profile of a deployment is written by --trace FILE");
+    return EXIT_DONE;
+}
+
 int deployment_run(struct cli *c, const char *path)
 {
     struct job j = {0};
+    if (check_options(c, path)) return EXIT_USAGE;
     const char *trace = opts_text(c, "trace");
     int code = deployment_open(c, path, &j.d);
     if (!code) code = run(c, &j);
