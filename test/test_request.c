@@ -835,6 +835,57 @@ static void test_memory(void **state)
     }
 }
 
+/* The public interface: a folder packed and unpacked again runs alike; lists name what is there. */
+static void test_forms(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"X64:0", "X64:1"}, *const device[] = {"interp", "interp"};
+    const char *path[] = {str_fmt(&f->a, "%s/net", f->dir.p).p, str_fmt(&f->a, "%s/packed", f->dir.p).p, str_fmt(&f->a, "%s/again", f->dir.p).p};
+    double sum, right;
+    deployment_release(&f->d);
+    deployment_chain(&f->d, "Net", names, device, "interp");
+    quern *q = f->d.q;
+    good(meta_write_folder(path[0], &f->d.m, &f->d.files, &f->e), &f->e);
+    assert_int_equal(quern_deployment_pack(q, path[0], path[1]), QUERN_OK);
+    assert_int_equal(quern_deployment_pack(q, path[1], path[2]), QUERN_OK);
+    assert_int_not_equal(quern_deployment_pack(q, path[1], path[0]), QUERN_OK); /* exists */
+    assert_int_equal(use(q, path[0], &right), QUERN_OK);
+    for (int k = 0; k < 3; k++) {
+        assert_true(quern_is_deployment(path[k]));
+        assert_int_equal(use(q, path[k], &sum), QUERN_OK);
+        assert_true(sum == right);
+    }
+    assert_false(quern_is_deployment("/etc/passwd") || quern_is_deployment(f->dir.p) || quern_is_deployment("/nonexistent"));
+    struct quern_deployment_opts o = QUERN_OPTS(quern_deployment_opts);
+    struct quern_subgraph s = QUERN_OPTS(quern_subgraph);
+    struct quern_deployment_value v = QUERN_OPTS(quern_deployment_value);
+    quern_deployment *d = NULL;
+    quern_request *r = NULL;
+    const char *role;
+    int64_t size;
+    int n = 0, n_fallbacks = 0;
+    o.only_list = 1;
+    assert_int_equal(quern_deployment_open(q, path[1], &o, &d), QUERN_OK);
+    assert_int_equal(quern_request_create(d, &r), QUERN_USAGE);
+    assert_true(quern_deployment_subgraph(d, 1, &s) && s.state == QUERN_SUBGRAPH_LISTED && s.operators == 1 && !strcmp(s.device, "X64:1") && s.expected > 0);
+    assert_false(quern_deployment_subgraph(d, 2, &s) || quern_deployment_subgraph(d, -1, &s));
+    for (const char *file; (file = quern_subgraph_file(d, 1, n, &role, &size)); n++) {
+        assert_true(!strncmp(file, "Subgraph_1/", 11) && size > 0);
+        n_fallbacks += !strcmp(role, "fallback");
+    }
+    assert_true(n == s.files && n_fallbacks == 1);
+    assert_true(!strcmp(quern_deployment_device(d, 1), "X64:1") && !quern_deployment_device(d, 2) && !strcmp(quern_subgraph_operator(d, 1, 0), "op_1"));
+    assert_int_equal(quern_deployment_value(d, 1, 0, &v), QUERN_OK);
+    assert_true(!strcmp(v.name, "tensor_2") && v.rank == 2 && v.dim[0] == -1 && !strcmp(v.sym[0], "N") && v.dim[1] == 8 && !v.sym[1] && v.type == QUERN_F32);
+    assert_int_equal(quern_deployment_value(d, 1, 1, &v), QUERN_USAGE);
+    quern_deployment_close(d);
+    o.devices = (const char *const[]){"X64:0", NULL};
+    assert_int_equal(quern_deployment_open(q, path[1], &o, &d), QUERN_USAGE);
+    o.devices = NULL, o.profile = 3;
+    assert_int_equal(quern_deployment_open(q, path[1], &o, &d), QUERN_USAGE);
+    assert_int_equal(quern_deployment_open(q, NULL, &o, &d), QUERN_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -852,6 +903,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_made_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
