@@ -940,7 +940,7 @@ struct quern_export_opts {
     const char *const *option; /* "name=value", ended by NULL (which may be NULL itself): see `quern export --help` */
 };
 /* Converts networks (.onnx ...) or programs (.dnx) to a file or folder: "onnx" takes one network, "vkdt" one or more programs for Vulkan
- * devices, "c" one network whose sizes are fixed. */
+ * devices, "vulkan-c" one of them, "c" one network whose sizes are fixed. */
 QUERN_API quern_status quern_export(quern *q, const char *const *file, int n_files, const char *path,
                                     const struct quern_export_opts *o);
 /* Likewise of a network as it was opened, with the sizes, types and layouts of its options. */
