@@ -78,7 +78,7 @@ possible() {
     *aarch64*) command -v aarch64-linux-gnu-gcc > why || { echo "skipped: $1 (no cross compiler: tool/deps build cross)"; return 1; } ;;
     *enableplots*) python3 -c 'import matplotlib' 2> why || { echo "skipped: $1 (no matplotlib: tool/deps plot)"; return 1; } ;;
     "quern graph"*) command -v dot > why || { echo "skipped: $1 (no Graphviz: tool/deps graph)"; return 1; } ;;
-    *"to vkdt"*) quern compile net.onnx -o net.dnx --device vulkan > why 2>&1 || { echo "skipped: $1 (no Vulkan device)"; return 1; } ;;
+    *"to vkdt"* | *"to vulkan-c"*) quern compile net.onnx -o net.dnx --device vulkan > why 2>&1 || { echo "skipped: $1 (no Vulkan device)"; return 1; } ;;
     esac
 }
 while read -r command; do
