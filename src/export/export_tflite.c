@@ -159,6 +159,19 @@ static void tidy(struct tfl *t)
 
 /* The network. */
 
+/* Bytes that are numbers, without a scale: operators of TFLite move them, but compute with other
+   meanings of i8. */
+static bool check_bytes(struct tfl *t, const struct node *n, const struct tfl_row *r)
+{
+    if (t->is_q || r->ability == TFL_SAME_Q || r->write == tfl_cast) return true;
+    for (u32 k = 0; k < n->in.n + n->out.n; k++) {
+        value_id v = k < n->in.n ? n->in.v[k] : n->out.v[k - n->in.n];
+        enum dtype d = v ? graph_value(&t->g, v)->dtype : DT_NONE;
+        if (d == DT_I8 || d == DT_U8) return tfl_refuse(t, n, "elements of type %s", dtype_name(d));
+    }
+    return true;
+}
+
 static bool convert_nodes(struct tfl *t)
 {
     for (node_id n = 1; n < t->g.node.n; n++) {
@@ -168,7 +181,7 @@ static bool convert_nodes(struct tfl *t)
         t->at = n;
         t->is_q = tfl_quant_runs(t, x, r);
         if (!mem_check(t->e, "exporting ", x->name)) return false;
-        if (!r->write(t, x)) return op_blame(t->e, &t->g, n);
+        if (!check_bytes(t, x, r) || !r->write(t, x)) return op_blame(t->e, &t->g, n);
     }
     t->at = 0, t->is_q = false;
     return true;

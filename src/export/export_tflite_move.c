@@ -319,6 +319,8 @@ bool tfl_blocks(struct tfl *t, const struct node *n)
     bool is_to_space = str_is(n->op, "DepthToSpace");
     i64 block = attr_int(n, "blocksize", 1);
     if (rank_of(t, n->in.v[0]) != 4) return tfl_refuse(t, n, "%u axes", rank_of(t, n->in.v[0]));
+    if (!is_to_space && str_is(attr_str(n, "mode", "DCR"), "CRD"))
+        return tfl_refuse(t, n, "mode CRD");
     tfl_id x = tfl_in(t, n, 0, TFL_CLAST);
     if (x && is_to_space && str_is(attr_str(n, "mode", "DCR"), "CRD"))
         x = depth_first(t, n, x, block);

@@ -100,11 +100,27 @@ static const char *binary_options(enum tfl_code c)
     }
 }
 
+/* The exponent of POW has the type of the base, f32 or i32. */
+static tfl_id exponent(struct tfl *t, const struct node *n, tfl_id base, tfl_id x)
+{
+    enum tfl_type type = tfl_at(t, base)->type;
+    if (type != TFL_F32 && type != TFL_I32)
+        return tfl_refuse(t, n, "a base that is neither f32 nor i32"), 0;
+    if (tfl_at(t, x)->type == type) return x;
+    if (type == TFL_I32) return tfl_refuse(t, n, "an exponent of another type than the base"), 0;
+    tfl_id y = tfl_like(t, x, "cast", tfl_at(t, x)->rank, tfl_at(t, x)->dim);
+    tfl_at(t, y)->type = type;
+    tfl_emit(t, TFL_CAST, y, 1, &x);
+    tfl_options(t, "Cast", "%s", "");
+    return y;
+}
+
 bool tfl_binary(struct tfl *t, const struct node *n)
 {
     enum tfl_code c = (enum tfl_code)t->row(n->op)->code;
     enum tfl_layout l = tfl_layout_of(t, n->out.v[0]);
     tfl_id a = operand(t, n, 0, l), b = a ? operand(t, n, 1, l) : 0;
+    if (b && c == TFL_POW) b = exponent(t, n, a, b);
     if (!b) return false;
     tfl_emit(t, c, tfl_out(t, n, 0, l), 2, (tfl_id[]){a, b});
     if (c == TFL_POW) tfl_options(t, "Pow", "%s", "");

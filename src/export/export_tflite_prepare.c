@@ -62,6 +62,8 @@ static bool check_all(const struct graph *g, struct err *e)
 {
     for (u32 k = 0; k < g->input.n; k++)
         if (!check_value(g, g->input.v[k], e)) return false;
+    for (u32 k = 0; k < g->output.n; k++)
+        if (!check_value(g, g->output.v[k], e)) return false;
     for (node_id n = 1; n < g->node.n; n++)
         for (u32 k = 0; k < graph_node(g, n)->out.n; k++)
             if (graph_node(g, n)->out.v[k] && !check_value(g, graph_node(g, n)->out.v[k], e))
