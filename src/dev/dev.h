@@ -236,6 +236,8 @@ struct dev_range {
 enum { DEV_MAX_PARAMETERS = 4096 }; /* bytes of a launch's parameters */
 /* arch: of a GPU; of the CPU an instruction set ("aarch64+dotprod") or a core (dev_core). false: not known */
 bool dev_target(struct caps *c, const char *driver, struct str arch);
+bool dev_target_vulkan(struct caps *c, struct str name); /* dev_target_vulkan.c: families of GPUs of Vulkan */
+const char *dev_target_vulkan_name(i64 k);               /* NULL after the last */
 /* The newest known architecture that is not newer, under the name arch. */
 void dev_target_near(struct caps *c, const char *driver, struct str arch);
 void dev_target_names(const char *driver, struct buf *out); /* "cuda:sm_90", one per line; without cores */

@@ -105,6 +105,8 @@ static void fill(const struct target *t, struct caps *c)
 /* Architectures of the CPU are instruction sets. */
 static bool is_processor(const char *driver) { return strcmp(driver, "cpu") == 0; }
 
+static bool is_vulkan(const char *driver) { return strcmp(driver, "vulkan") == 0; }
+
 static bool processor(struct caps *c, struct str name)
 {
     struct isa s;
@@ -118,6 +120,7 @@ static bool processor(struct caps *c, struct str name)
 bool dev_target(struct caps *c, const char *driver, struct str arch)
 {
     if (is_processor(driver)) return processor(c, arch) || dev_core(c, arch);
+    if (is_vulkan(driver)) return dev_target_vulkan(c, arch);
     for (i64 i = 0; i < countof(targets); i++) {
         if (strcmp(targets[i].driver, driver) || !str_is(arch, targets[i].arch)) continue;
         fill(&targets[i], c);
@@ -129,6 +132,7 @@ bool dev_target(struct caps *c, const char *driver, struct str arch)
 void dev_target_names(const char *driver, struct buf *out)
 {
     for (i64 k = 0; is_processor(driver) && isa_level(k); k++) buf_printf(out, "%s:%s\n", driver, isa_level(k));
+    for (i64 k = 0; is_vulkan(driver) && dev_target_vulkan_name(k); k++) buf_printf(out, "%s:%s\n", driver, dev_target_vulkan_name(k));
     for (i64 i = 0; i < countof(targets); i++)
         if (strcmp(targets[i].driver, driver) == 0) buf_printf(out, "%s:%s\n", driver, targets[i].arch);
 }
