@@ -32,7 +32,7 @@ graph {
   %a: f32[1,3,4,4] = Conv "conv"(%"image:0", %w) {kernel_shape=[1,1]}
   %b: f32[1,3,4,4] = PRelu "slope"(%a, %s)
   %c: f32[1,3,2,2] = MaxPool "pool"(%b) {kernel_shape=[2,2], strides=[2,2]}
-  %d: f32[1,3,2,2] = Relu "last"(%c)
+  %d: f32[1,3,2,2] = Sigmoid "last"(%c)
   output %d
 }
 END
@@ -66,6 +66,13 @@ is_file to/ara1/Subgraph_0/calibration.npz
 says 'follow Subgraph_0/convert.txt'
 deploy 0 TPU plain
 says 'the Edge TPU computes in 8 bits: deploy with calibration data'
+if command -v flatc > /dev/null; then
+    deploy 0 TPU tpu --calibration cal
+    n=$((n + 1)); [ "$(dd if=to/tpu/Subgraph_0/subgraph_0.tflite bs=1 skip=4 count=4 2> /dev/null)" = TFL3 ] || wrong "no TFLite file"
+    says 'edgetpu_compiler; it makes subgraph_0_edgetpu.tflite; until then subgraph_0.tflite runs on processors only'
+    check_script to/tpu/Subgraph_0/convert.sh
+else echo "skipped: no flatc for models of TFLite (tool/deps tflite)"
+fi
 deploy 0 OPENVINO_GPU gpu
 says 'no OpenVINO'
 check_script to/gpu/Subgraph_0/convert.sh
@@ -77,7 +84,7 @@ absent to/hexagon/Subgraph_0/subgraph_0.dlc
 
 # In the middle of a network: its inputs are recorded as they are there, channels in rows and last.
 exits 0 "$quern" allocate net.graph --template X64:0 -o all.json
-sed 's/\("\(maxpool\|relu\)[^"]*": "\)X64:0/\1HEXAGON:0/' all.json > half.json
+sed 's/\("\(maxpool\|sigmoid\)[^"]*": "\)X64:0/\1HEXAGON:0/' all.json > half.json
 exits 0 "$quern" deploy net.graph --alloc half.json --name half -o to --calibration cal --untuned
 s=to/half/Subgraph_1
 in=$(sed -n 's|^calib/\(.*\)/0.raw$|\1|p' "$s/input_list.txt")
@@ -132,7 +139,7 @@ deploy 1 HEXAGON broken --calibration cal
 absent to/broken
 PATH=$PATH_WAS; unset HTP_SOCS
 
-# Ambarella's and Intel's.
+# Ambarella's, Intel's and Coral's.
 set=others
 tool graph_surgery.py << 'END'
 [ "$1 $2 $3 $4 $5 $6 $7" = 'onnx -m subgraph_0.onnx -o surgery.onnx -t Default' ]
@@ -153,14 +160,19 @@ tool compile_tool << 'END'
 [ "$*" = '-m subgraph_0.onnx -d MYRIAD -o subgraph_0.blob -ip FP32 -op FP32 -VPU_NUMBER_OF_SHAVES 4 -VPU_NUMBER_OF_CMX_SLICES 4' ]
 echo blob > subgraph_0.blob
 END
+tool edgetpu_compiler << 'END'
+[ "$*" = '-s -o . subgraph_0.tflite' ] && cp subgraph_0.tflite subgraph_0_edgetpu.tflite
+END
 PATH=$dir/bin.others:$PATH SHAVES=4; export PATH SHAVES
-for kind in CV22 MYRIAD; do
+for kind in CV22 MYRIAD TPU; do
+    [ $kind != TPU ] || command -v flatc > /dev/null || continue
     deploy 0 $kind "made-$kind" --calibration cal
     silent 'cannot run yet'
 done
 PATH=$PATH_WAS; unset SHAVES
 is_file to/made-CV22/Subgraph_0/subgraph_0.bin
 is_file to/made-MYRIAD/Subgraph_0/subgraph_0.blob
+[ ! -d to/made-TPU ] || is_file to/made-TPU/Subgraph_0/subgraph_0_edgetpu.tflite
 
 # What converters do not take. Sizes that the caller fixes are numbers.
 sed 's/f32\[1,2,4,4\]/f32[N,2,4,4]/; s/f32\[1,3/f32[N,3/' net.graph > any.graph

@@ -5,46 +5,34 @@
 #include "deploy/deploy.h"
 #include "export/export.h"
 
-enum { MAX_FILE = 1 << 30 };
-
 static struct str script_of(const struct deploy_job *j)
 {
     struct buf b = {0};
     deploy_put_head(&b, j, "TFLite in 8 bits to a program of the Edge TPU");
-    buf_printf(&b,
+    buf_z(&b,
                "\n"
                "have edgetpu_compiler || fail 'edgetpu_compiler is not on PATH: https://coral.ai/docs/edgetpu/compiler'\n"
-               "run edgetpu_compiler -s -o . %.*s.tflite\n",
-               STR_ARG(j->name));
+               "run ");
+    export_edgetpu_command(&b, deploy_file(j, ".tflite").p, ".");
+    buf_char(&b, '\n');
     return deploy_text(j, &b);
 }
 
-/* By the exporter, which writes files. */
-static bool tflite_of(struct str *out, const struct deploy_net *x, const struct deploy_job *j, const struct exporter *to, struct err *e)
+static bool write_quantised(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    static const char *const options[] = {"for=edgetpu", NULL};
-    struct str folder;
-    if (!os_temp_dir(j->arena, &folder, e)) return false;
-    const char *path = str_fmt(j->arena, "%.*s/net.tflite", STR_ARG(folder)).p;
-    const struct export_job job = {.graph = &x->g, .path = path, .option = options, .log = j->log};
-    bool ok = to->write(&job, e) && os_read(j->arena, path, MAX_FILE, out, e);
-    os_remove_tree(folder.p);
-    return ok;
-}
-
-static bool write_quantised(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, const struct exporter *to, struct err *e)
-{
+    const struct export_tflite_opts opts = {.log = j->log, .is_for_edgetpu = true};
     const struct deploy_script script = {
         .script = "convert.sh", .tools = "edgetpu_compiler", .product = deploy_file(j, "_edgetpu.tflite").p, .role = META_BLOB};
     struct graph *q = arena_new(j->arena, struct graph);
     struct deploy_job of_q = *j;
     struct deploy_net x;
-    struct str content;
+    struct buf b = {0};
     bool made = false;
     if (!j->quantize(j->user, q, j->arena, e)) return err_prefix(e, "quantisation");
     of_q.graph = q;
     if (!deploy_net_open(&x, &of_q, false, e)) return false;
-    bool ok = deploy_check_samples(&x, j, e) && tflite_of(&content, &x, j, to, e);
+    bool ok = deploy_check_samples(&x, j, e) && export_tflite_bytes(&x.g, &opts, &b, e);
+    struct str content = deploy_text(j, &b);
     deploy_net_close(&x);
     ok = ok && deploy_add(files, s, j, deploy_file(j, ".tflite").p, META_NETWORK, content, e) &&
          deploy_add(files, s, j, script.script, META_SCRIPT, script_of(j), e) && deploy_convert(&made, files, s, j, &script, e);
@@ -61,12 +49,10 @@ static bool write_plain(struct meta_subgraph *s, struct meta_contents *files, co
 
 static bool tpu_write(struct meta_subgraph *s, struct meta_contents *files, const struct deploy_job *j, struct err *e)
 {
-    const struct exporter *to = export_find(S("tflite"));
     s->framework = S("tflite");
     s->target = S("Edge TPU");
     if (!j->quantize || !j->samples->n) return deploy_with_net(s, files, j, false, write_plain, e);
-    if (!to) return err_set(e, ERR_UNSUPPORTED, "this build has no exporter for TFLite");
-    return write_quantised(s, files, j, to, e);
+    return write_quantised(s, files, j, e);
 }
 
 const struct deploy_backend deploy_tpu = {.kinds = "TPU", .framework = "tflite", .needs_samples = true, .write = tpu_write};
