@@ -8,8 +8,9 @@ XDG_CONFIG_HOME=$dir; export XDG_CONFIG_HOME
 
 devices='X64:0 X64:1'
 "$quern" devices > devices.json 2> /dev/null || fail "quern devices"
-grep -q '"name":"opencl".*"device":"[^"]*".*"fingerprint":"opencl' devices.json && ! grep -q '"name":"opencl",[^}]*"described"' devices.json && devices="$devices OPENCL:0"
-grep -q '"name":"vulkan","language":"spirv","device":"[^:"]*"' devices.json && devices="$devices VULKAN:0"
+for d in opencl vulkan; do
+    if grep "\"name\":\"$d\"" devices.json | grep -qv described; then devices="$devices $(echo "$d" | tr '[:lower:]' '[:upper:]'):0"; fi
+done
 
 # allocation NET FILE EVERY: operators change their device every so many
 allocation() {

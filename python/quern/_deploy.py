@@ -36,7 +36,8 @@ class Samples:
         try:
             for i, x in enumerate(self.ordered(k)):
                 a = arrays.describe(arrays.dense(arrays.as_array(x)), f"sample {k}, input '{self.names[i]}'")
-                self.context.check(lib.quern_tensor_new(self.context.handle, a.type, a.rank, a.dim, a.data or 64, cast(out, Handle)[i]))
+                slot = c_void_p.from_address(out + i * sizeof(c_void_p))
+                self.context.check(lib.quern_tensor_new(self.context.handle, a.type, a.rank, a.dim, a.data or 64, byref(slot)))
         except BaseException as e:  # which must not leave the callback
             self.failure = e
             return USAGE

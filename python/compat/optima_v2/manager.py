@@ -5,7 +5,7 @@ import os
 from typing import Any, List, Optional, Tuple, Union
 
 import quern
-from zaiConverter.gpickle import load_gpickle
+from zaiConverter import gpickle
 
 from . import devices
 
@@ -13,12 +13,7 @@ from . import devices
 def network(model_graph_or_gpickle: Any) -> bytes:
     """The ONNX network in a graph of zaiConverter, or in its file, which is read without running what a pickle may contain."""
     graph = model_graph_or_gpickle
-    if isinstance(graph, (str, os.PathLike)):
-        graph = load_gpickle(os.path.expanduser(graph))
-    onnx = getattr(graph, "graph", {}).get("onnx")
-    if not isinstance(onnx, bytes):
-        raise ValueError("the graph has no network: it was not made by zaiConverter of this package (Torch2GraphConverter.convert)")
-    return onnx
+    return gpickle.network(gpickle.read(graph) if isinstance(graph, (str, os.PathLike)) else graph)
 
 
 def check_devices(allocation: Any, device_info: Any) -> None:
