@@ -249,6 +249,11 @@ static void test_models(void **state)
     USAGE("text", quern_model_text(f->m, NULL));
     USAGE("", quern_model_optimize_for(NULL, "H:1"));
     USAGE("sizes", quern_model_optimize_for(f->m, NULL));
+    char *json = NULL;
+    struct quern_allocate_opts place = QUERN_OPTS(quern_allocate_opts);
+    USAGE("", quern_allocate(NULL, NULL, &place, &json));
+    USAGE("options", quern_allocate(f->m, NULL, NULL, &json));
+    USAGE("json", quern_allocate(f->m, NULL, &place, NULL));
     USAGE("", quern_quantize(NULL, no_sample, NULL, NULL, &m));
     USAGE("sample", quern_quantize(f->m, NULL, NULL, NULL, &m));
     USAGE("out", quern_quantize(f->m, no_sample, NULL, NULL, NULL));

@@ -44,7 +44,7 @@ static const struct accepted {
     {"AveragePool", NETS},
     {"GlobalAveragePool", NETS},
     {"GlobalMaxPool", HEX | INTEL | TPU},
-    {"LpPool", 0},
+
     {"BatchNormalization", NETS},
     {"InstanceNormalization", HEX | INTEL},
     {"LayerNormalization", HEX | OV | NPU},
@@ -239,8 +239,10 @@ static bool value_fits(const struct limits *l, const struct graph *g, const stru
         return refuse(e, l, "needs sizes that are known; '%.*s' has none", n, name);
     bool is_static = shape_is_static(g->sym, &y->shape, dim);
     if (l->is_static && !is_static)
-        return refuse(e, l, "needs fixed sizes (--assume, --input-shape); those of '%.*s' depend on the input", n,
-                      name);
+        return refuse(e, l,
+                      "needs fixed sizes (--assume, --input-shape); those of '%.*s' depend on "
+                      "the input",
+                      n, name);
     if (y->shape.rank > l->max_rank)
         return refuse(e, l, "takes tensors of %u axes; '%.*s' has %u", l->max_rank, n, name,
                       y->shape.rank);
