@@ -519,11 +519,42 @@ static void test_first_use(void **state)
     arena_release(&a);
 }
 
+/* As a launch and a copy. */
+static bool use_link(struct rates *r, const struct device_target *t, struct err *e)
+{
+    struct link_rates l;
+    bool ok = link_at_first_use(&l, t);
+    (void)e;
+    *r = (struct rates){.launch = l.latency};
+    r->memory[RATE_DRAM].copy.one = l.bandwidth;
+    return ok;
+}
+
+/* Copies are timed once; the next process finds their rates. */
+static void test_link(void **state)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str dir;
+    struct rates first, next;
+    assert_true(os_temp_dir(&a, &dir, &e));
+    setenv("XDG_CACHE_HOME", dir.p, 1), setenv("XDG_CONFIG_HOME", dir.p, 1);
+    assert_true(on_device("cpu", (struct dev_opts){.n_threads = 1}, use_link, &first, &e));
+    assert_true(first.memory[RATE_DRAM].copy.one > 1e6 && first.launch > 0 && first.launch < 1);
+    for (int i = 0; i < 3; i++) {
+        assert_true(on_device("cpu", (struct dev_opts){.n_threads = 1}, use_link, &next, &e));
+        assert_memory_equal(&next, &first, sizeof next);
+    }
+    assert_false(on_device("cpu", (struct dev_opts){.target = S("aarch64")}, use_link, &next, &e));
+    os_remove_tree(dir.p);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round),     cmocka_unit_test(test_text),      cmocka_unit_test(test_assumed),
                                        cmocka_unit_test(test_emulated), cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
                                        cmocka_unit_test(test_memory),    cmocka_unit_test(test_slices), cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
-                                       cmocka_unit_test(test_storage), cmocka_unit_test(test_better), cmocka_unit_test(test_first_use)};
+                                       cmocka_unit_test(test_storage), cmocka_unit_test(test_better), cmocka_unit_test(test_first_use), cmocka_unit_test(test_link)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

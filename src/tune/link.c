@@ -102,22 +102,42 @@ static bool link_parse(struct link_rates *r, struct str text)
            isfinite(r->latency) && r->latency >= 0;
 }
 
+static bool find(struct link_rates *r, const struct cache *c, const struct device_target *t)
+{
+    struct arena a = {0};
+    struct str text;
+    bool ok = cache_get(c, key_of(t), &a, &text) && link_parse(r, text);
+    arena_release(&a);
+    return ok;
+}
+
+static void keep(const struct link_rates *r, const struct cache *c, const struct device_target *t)
+{
+    struct buf b = {0};
+    buf_f64(&b, r->bandwidth), buf_char(&b, ' '), buf_f64(&b, r->latency);
+    cache_put(c, key_of(t), buf_view(&b));
+    buf_release(&b);
+}
+
+/* One process measures, others wait for it and use what it has found. */
 bool link_at_first_use(struct link_rates *r, const struct device_target *t)
 {
     struct arena a = {0};
     struct cache c;
-    struct str text;
-    struct buf b = {0};
     struct err e = {0};
+    char hex[33];
     *r = (struct link_rates){0};
     cache_open(&c, "devices", &a, &(struct log){0});
-    bool ok = cache_get(&c, key_of(t), &a, &text) && link_parse(r, text);
-    if (!ok && (ok = link_measure(r, t, &e))) {
-        buf_f64(&b, r->bandwidth), buf_char(&b, ' '), buf_f64(&b, r->latency);
-        cache_put(&c, key_of(t), buf_view(&b));
+    bool ok = find(r, &c, t);
+    if (!ok) {
+        hash_hex(key_of(t), hex);
+        const char *path = str_fmt(&a, "%.*s/%s.lock", STR_ARG(c.folder), hex).p;
+        int lock = c.folder.n ? os_lock(path, CHILD_SECONDS, t->stop) : -1;
+        ok = find(r, &c, t) || link_measure(r, t, &e);
+        if (ok) keep(r, &c, t);
+        os_unlock(lock);
     }
     if (e.code && e.code != ERR_STOPPED && t->log) log_printf(t->log, 2, "%s", e.msg);
-    buf_release(&b);
     arena_release(&a);
     return ok;
 }
