@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "skip.h"
+#include "vulkan_fixture.h"
 
 enum { LENGTH = 4, MAX_SLEEPERS = 16 };
 
@@ -905,5 +906,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
