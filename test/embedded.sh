@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# embedded.sh BUILD: programs in C on emulated boards without an operating system (bench/embedded): Cortex-M3, Cortex-M4 and RISC-V of 32 bits, networks in f32 and in
+# embedded.sh BUILD: programs in C on emulated boards without an operating system (bench/embedded_board): Cortex-M3, Cortex-M4 and RISC-V of 32 bits, networks in f32 and in
 # 8 bits, results compared on the board. Skipped without compilers and emulators (tool/deps embedded).
 . "$(dirname "$0")/common.sh"
-boards=$(cd "$here/../bench/embedded" && pwd)
+boards=$(cd "$here/../bench/embedded_board" && pwd)
 cd "$dir" || exit 1
 has() { for word; do command -v "$word" > /dev/null || return 1; done; }
 arm='' riscv=''
@@ -37,37 +37,7 @@ on_board() {
     says 'instructions [1-9]'; says 'exit 0'
 }
 
-# a network in 8 bits: a convolution, an addition of two quantised values, a product
-weights() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? ", " : "", i * 37 % 117 - 58 }'; }
-scales() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%s%.4f", i ? ", " : "", 0.003 + i * 0.0004 }'; }
-cat > bytes.graph <<X
-graph {
-  input %x: f32[1,4,9,8]
-  const %s: f32[] = [0.02]
-  const %z: u8[] = [117]
-  const %w: i8[8,4,3,3] = [$(weights 288)]
-  const %ws: f32[8] = [$(scales 8)]
-  const %cs: f32[] = [0.021]
-  const %cz: u8[] = [130]
-  const %v: i8[8,8,1,1] = [$(weights 64)]
-  const %as: f32[] = [0.043]
-  const %az: u8[] = [120]
-  %xq: u8[1,4,9,8] = QuantizeLinear "xq"(%x, %s, %z)
-  %xd: f32[1,4,9,8] = DequantizeLinear "xd"(%xq, %s, %z)
-  %wd: f32[8,4,3,3] = DequantizeLinear "wd"(%w, %ws) {axis=0}
-  %vd: f32[8,8,1,1] = DequantizeLinear "vd"(%v, %ws) {axis=0}
-  %c: f32[1,8,9,8] = Conv "c"(%xd, %wd) {kernel_shape=[3,3], pads=[1,1,1,1]}
-  %cq: u8[1,8,9,8] = QuantizeLinear "cq"(%c, %cs, %cz)
-  %cd: f32[1,8,9,8] = DequantizeLinear "cd"(%cq, %cs, %cz)
-  %p: f32[1,8,9,8] = Conv "p"(%cd, %vd) {kernel_shape=[1,1]}
-  %pq: u8[1,8,9,8] = QuantizeLinear "pq"(%p, %cs, %cz)
-  %pd: f32[1,8,9,8] = DequantizeLinear "pd"(%pq, %cs, %cz)
-  %a: f32[1,8,9,8] = Add "a"(%pd, %cd)
-  %aq: u8[1,8,9,8] = QuantizeLinear "aq"(%a, %as, %az)
-  %y: f32[1,8,9,8] = DequantizeLinear "y"(%aq, %as, %az)
-  output %y
-}
-X
+. "$here/bytes_graph.sh"
 exits 0 "$quern" zoo dscnn -o floats.onnx
 for isa in ${arm:+armv7e-m generic} ${riscv:+rv32imac}; do on_board bytes.graph "$isa"; done
 if [ -n "$arm" ]; then on_board floats.onnx armv7e-m; fi

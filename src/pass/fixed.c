@@ -7,8 +7,10 @@
 //       clamp((x * m + 2^(shift-1)) >> shift) [+ zero], m an i32 for each channel         (quern::MulShift, or MulShiftEven where there are ties)
 //   round(clamp((x * s + y * t) * c)) [+ zero], x and y bytes less their zero points
 //       clamp((x * m + y * n + 2^(shift-1)) >> shift) [+ zero], in i64
+//   round(clamp(mean of x * s)) [+ zero], x bytes less their zero point
+//       that of the first, of the sum of x
 //
-// Factors have 31 bits, the second's as many as i64 holds: results are rounded once, and differ from those of f32 only where the exact value is nearer to a
+// Factors have 31 bits, those of two as many as i64 holds: results are rounded once, and differ from those of f32 only where the exact value is nearer to a
 // tie than f32 resolves (2^-24 of it). There f32 errs, too.
 #include "pass/pass_linear.h"
 #include "pass/pass_match.h"
@@ -175,6 +177,49 @@ static value_id both(struct fixer *f, node_id like, value_id sum)
     return op_node_cast(f->g, like, v, DT_I32, 0);
 }
 
+/* Means of bytes. */
+
+/* v = x / c */
+static bool cut_divisor(const struct fixer *f, value_id *v, double *number)
+{
+    node_id n = match_only(&f->m, *v, "Div");
+    if (!n || constant_side(f, n) != 1 || !linear_number(f->g, input(f, n, 1), number)) return false;
+    *v = input(f, n, 0);
+    return true;
+}
+
+static bool is_short_sum(const struct fixer *f, node_id n)
+{
+    enum { MAX_TERMS = INT32_MAX / 512 };
+    i64 in[MAX_RANK], out[MAX_RANK];
+    const struct shape *x = &graph_value(f->g, input(f, n, 0))->shape, *y = &graph_value(f->g, graph_node(f->g, n)->out.v[0])->shape;
+    if (!shape_is_static(f->g->sym, x, in) || !shape_is_static(f->g->sym, y, out)) return false;
+    i64 n_out = i64_product(y->rank, out);
+    return n_out > 0 && i64_product(x->rank, in) / n_out <= MAX_TERMS;
+}
+
+static value_id mean(struct fixer *f, node_id like, value_id sum)
+{
+    double c = 1, number;
+    bool more = true;
+    struct term t;
+    while (more) {
+        more = cut_number(f, &sum, "Mul", &number);
+        if (more) c *= number;
+        else if ((more = cut_divisor(f, &sum, &number))) c /= number;
+    }
+    node_id r = match_only(&f->m, sum, "quern::ReduceSum");
+    if (!r || !find_term(f, input(f, r, 0), &t) || !is_short_sum(f, r)) return 0;
+    struct tensor *s = tensor_new(f->a, DT_F32, 0, NULL);
+    elem_set_f64(DT_F32, s->data, 0, t.scale * c);
+    if (!shift_for(s)) return 0;
+    const struct node x = *graph_node(f->g, r);
+    value_id *in = arena_array(f->g->arena, value_id, x.in.n);
+    for (u32 k = 0; k < x.in.n; k++) in[k] = k ? x.in.v[k] : t.x;
+    value_id y = op_node_same(f->g, r, "quern::ReduceSum", x.in.n, in, NULL, 0);
+    return scaled(f, like, y, s);
+}
+
 /* The sum in integers; 0: impossible. */
 static value_id integer_sum(struct fixer *f, node_id like, const struct quantisation *q)
 {
@@ -182,7 +227,8 @@ static value_id integer_sum(struct fixer *f, node_id like, const struct quantisa
     i32 k = mul ? constant_side(f, mul) : -1;
     value_id x = k < 0 ? 0 : integer_of(f, input(f, mul, 1 - k));
     if (x) return scaled(f, like, x, graph_value(f->g, input(f, mul, k))->data);
-    return both(f, like, q->sum);
+    x = both(f, like, q->sum);
+    return x ? x : mean(f, like, q->sum);
 }
 
 static bool fix(struct fixer *f, node_id n)

@@ -235,7 +235,8 @@ static bool is_quantised(const struct cutter *c, value_id v)
 static bool is_left_to_reader(const struct cutter *c, const struct node_set *s, value_id v)
 {
     const struct value_list *u = &c->users[v];
-    return !c->is_output[v] && u->n == 1 && !set_has(s, u->v[0]) && node_is(c->g, u->v[0], OP_POINTWISE);
+    bool is_sum = graph_value(c->g, v)->dtype == DT_I32; /* of bytes */
+    return !c->is_output[v] && u->n == 1 && !set_has(s, u->v[0]) && node_is(c->g, u->v[0], is_sum ? OP_POINTWISE | OP_REDUCE : OP_POINTWISE);
 }
 
 /* A quantised value is stored as such: dequantising it is the reader's prologue. */
