@@ -27,16 +27,15 @@ enum { C = 3, MAX_ELEMENTS = C * 64 * 64, ALIGN = 256 };
 
 #define CALLS(X)                                                                                   \
     X(DestroyInstance)                                                                             \
-    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties)                                     \
-        X(GetPhysicalDeviceQueueFamilyProperties) X(CreateDevice)                                  \
-            X(GetPhysicalDeviceMemoryProperties) X(DestroyDevice) X(GetDeviceQueue)                \
-                X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) X(AllocateMemory)  \
-                    X(FreeMemory) X(BindBufferMemory) X(MapMemory) X(CreateCommandPool)            \
-                        X(DestroyCommandPool) X(AllocateCommandBuffers) X(BeginCommandBuffer)      \
-                            X(EndCommandBuffer) X(CmdCopyBuffer) X(CmdPipelineBarrier)             \
-                                X(QueueSubmit) X(CreateFence) X(DestroyFence) X(WaitForFences)     \
-                                    X(ResetFences) X(CreateDebugUtilsMessengerEXT)                 \
-                                        X(DestroyDebugUtilsMessengerEXT)
+    X(EnumeratePhysicalDevices)                                                                    \
+    X(GetPhysicalDeviceProperties) X(GetPhysicalDeviceQueueFamilyProperties) X(CreateDevice)       \
+        X(GetPhysicalDeviceMemoryProperties) X(DestroyDevice) X(GetDeviceQueue) X(CreateBuffer)    \
+            X(DestroyBuffer) X(GetBufferMemoryRequirements) X(AllocateMemory) X(FreeMemory)        \
+                X(BindBufferMemory) X(MapMemory) X(CreateCommandPool) X(DestroyCommandPool)        \
+                    X(AllocateCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer)            \
+                        X(CmdCopyBuffer) X(CmdPipelineBarrier) X(QueueSubmit) X(CreateFence)       \
+                            X(DestroyFence) X(WaitForFences) X(ResetFences)                        \
+                                X(CreateDebugUtilsMessengerEXT) X(DestroyDebugUtilsMessengerEXT)
 
 struct app {
     void *lib;
@@ -153,7 +152,11 @@ static void choose_gpu(struct app *a)
     while (a->family + 1 < n && !(family[a->family].queueFlags & VK_QUEUE_COMPUTE_BIT)) a->family++;
 }
 
-static struct app *app_open(void)
+/* Keeps the driver and the layer loaded until the process ends: what they keep is told from ours by
+   their names. */
+static struct app *keeper;
+
+static struct app *make_app(void)
 {
     struct err e = {0};
     struct app *a = mem_alloc(sizeof *a);
@@ -165,6 +168,12 @@ static struct app *app_open(void)
     make_instance(a);
     choose_gpu(a);
     return a;
+}
+
+static struct app *app_open(void)
+{
+    if (!keeper) keeper = make_app();
+    return make_app();
 }
 
 static void lock(void *user)
