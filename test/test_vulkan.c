@@ -16,6 +16,9 @@
 
 #include <cmocka.h>
 
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
 #include "dev_fixture.h"
 #include "skip.h"
 
@@ -236,12 +239,13 @@ struct fixture {
 };
 
 /* A kernel of one parameter on a grid; the first buffer counts the groups. */
-static void open_fixture(struct fixture *b, const char *options, const i64 grid[3], struct module m, u32 n_param)
+static void open_fixture_on(struct fixture *b, struct dev *d, const i64 grid[3], struct module m,
+                            u32 n_param)
 {
     struct err e = {0};
     i64 groups = grid[0] * grid[1] * grid[2];
     u32 extent[3] = {(u32)grid[0], (u32)grid[1], (u32)grid[2]};
-    *b = (struct fixture){.d = open_fake(options)};
+    *b = (struct fixture){.d = d};
     assert_true(b->d->driver->alloc(b->d, 4 * groups, &b->buf[0], &e));
     assert_true(b->d->driver->alloc(b->d, sizeof extent, &b->buf[1], &e));
     assert_true(b->d->driver->upload(b->d, b->buf[1], extent, sizeof extent, &e));
@@ -255,6 +259,12 @@ static void open_fixture(struct fixture *b, const char *options, const i64 grid[
                                     .n_param = n_param,
                                     .grid = (const i64(*)[3])b->grid,
                                     .n_grid = 1};
+}
+
+static void open_fixture(struct fixture *b, const char *options, const i64 grid[3], struct module m,
+                         u32 n_param)
+{
+    open_fixture_on(b, open_fake(options), grid, m, n_param);
 }
 
 static void close_fixture(struct fixture *b)
@@ -544,6 +554,107 @@ static void test_lost(void **state)
     }
 }
 
+/* A device that other code opened, of the fake library. */
+struct other {
+    void *lib;
+    PFN_vkGetInstanceProcAddr find;
+    VkInstance instance;
+    VkDevice device;
+    struct dev_foreign f;
+    long n_locks, depth;
+};
+
+static void lock(void *user)
+{
+    struct other *o = user;
+    o->n_locks++;
+    assert_int_equal(o->depth++, 0);
+}
+
+static void unlock(void *user) { assert_int_equal(--((struct other *)user)->depth, 0); }
+
+static void open_other(struct other *o, const char *options)
+{
+    static const VkDeviceQueueCreateInfo queues = {.sType =
+                                                       VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                                   .queueFamilyIndex = 1,
+                                                   .queueCount = 1};
+    static const VkDeviceCreateInfo made = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                            .queueCreateInfoCount = 1,
+                                            .pQueueCreateInfos = &queues};
+    VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+    VkPhysicalDevice gpu;
+    VkQueue queue;
+    u32 n = 1;
+    struct err e = {0};
+    *o = (struct other){.lib = os_dlopen(fake_path, &e)};
+    setenv("QUERN_FAKE_VULKAN", options, 1);
+    void *f = os_dlsym(o->lib, "vkGetInstanceProcAddr");
+    memcpy(&o->find, &f, sizeof f);
+#define CALL(name) ((PFN_vk##name)o->find(o->instance, "vk" #name))
+    assert_int_equal(CALL(CreateInstance)(&info, NULL, &o->instance), VK_SUCCESS);
+    assert_true(CALL(EnumeratePhysicalDevices)(o->instance, &n, &gpu) >= 0 && n == 1);
+    assert_int_equal(CALL(CreateDevice)(gpu, &made, NULL, &o->device), VK_SUCCESS);
+    CALL(GetDeviceQueue)(o->device, 1, 0, &queue);
+    o->f = (struct dev_foreign){.instance = o->instance,
+                                .gpu = gpu,
+                                .device = o->device,
+                                .queue = queue,
+                                .family = 1,
+                                .version = VK_API_VERSION_1_3,
+                                .find = (void (*)(void))o->find,
+                                .made = &made,
+                                .lock = lock,
+                                .unlock = unlock,
+                                .user = o};
+}
+
+static void close_other(struct other *o)
+{
+    CALL(DestroyDevice)(o->device, NULL);
+    CALL(DestroyInstance)(o->instance, NULL);
+    os_dlclose(o->lib);
+}
+
+/* The driver destroys its own objects and no others, submits under the lock, and does not recreate
+ * a device that is not its own. */
+static void test_attached(void **state)
+{
+    for (int lost = 0; lost < 4; lost++) {
+        char options[32];
+        struct other o;
+        struct fixture b;
+        struct err e = {0};
+        void *lib;
+        question *objects = ask_fake(&lib, "fake_objects");
+        snprintf(options, sizeof options, "lost=%d", lost ? lost + 1 : 0);
+        open_other(&o, options);
+        long n_own = objects();
+        struct dev_attached *x = dev_vulkan_attach(&o.f, &e);
+        if (!x) fail_msg("%s", e.msg);
+        struct dev *d = driver()->open(&(struct dev_opts){.attached = x}, &e);
+        if (!d) fail_msg("%s", e.msg);
+        dev_vulkan_detach(x); /* the device has what it needs */
+        open_fixture_on(&b, d, (const i64[]){5, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+        u32 good = 0;
+        while (good < 4 && launch(&b, &e)) good++;
+        assert_int_equal(o.n_locks,
+                         lost ? lost + 1 : 4); /* a submission each, the last one failed */
+        if (lost) {
+            assert_non_null(strstr(e.msg, "the device was lost"));
+            e = (struct err){0};
+            assert_false(launch(&b, &e));
+            assert_non_null(strstr(e.msg, "attach another"));
+            assert_int_equal(d->n_lost, 0);
+        } else check_groups(&b, 4);
+        close_fixture(&b);
+        assert_int_equal(objects(), n_own);
+        close_other(&o);
+        assert_int_equal(objects(), 0);
+        os_dlclose(lib);
+    }
+}
+
 /* A real device. */
 
 static struct dev *real; /* NULL: none */
@@ -666,15 +777,14 @@ static void find_real(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_absent),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_layer_absent),  cmocka_unit_test(test_select),
-        cmocka_unit_test(test_memory),        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_absent),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layer_absent),   cmocka_unit_test(test_select),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_leaves_nothing), cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_no_base),       cmocka_unit_test(test_many),
-        cmocka_unit_test(test_again),
-        cmocka_unit_test(test_bad_launches),  cmocka_unit_test(test_features),
-        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_cache),          cmocka_unit_test(test_no_base),
+        cmocka_unit_test(test_many),           cmocka_unit_test(test_again),
+        cmocka_unit_test(test_bad_launches),   cmocka_unit_test(test_features),
+        cmocka_unit_test(test_lost),           cmocka_unit_test(test_attached),
     };
     const struct CMUnitTest real_tests[] = {
         cmocka_unit_test(test_real_memory),
