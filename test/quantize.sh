@@ -63,6 +63,12 @@ exits 0 "$quern" quantize net.onnx --data samples --keep 'sec*' -o kept.onnx
 says 'f32 .*second'
 says '3 of 4 layers'
 exits 0 "$quern" verify q.onnx --set B=1 H=16 W=20
+exits 0 "$quern" quantize net.onnx --data samples --full -o full.onnx
+says '^output .* y$'
+exits 0 "$quern" show full.onnx
+says '%y: .*DequantizeLinear'
+says 'QuantizeLinear.*(%x,'
+exits 0 "$quern" verify full.onnx --set B=1 H=16 W=20
 exits 0 "$quern" run q.onnx -i samples/0.npy -o q.npy
 is_file q.npy
 
@@ -109,6 +115,7 @@ exits 2 "$quern" quantize dense.onnx --gptq --data dense -o x.onnx; says 'weight
 exits 2 "$quern" quantize dense.onnx --weights int3 -o x.onnx; says 'int4 or int8'
 exits 2 "$quern" quantize dense.onnx --weights int4 --block 48 -o x.onnx; says '16, 32, 64, 128 or 256'
 exits 2 "$quern" quantize dense.onnx --block 32 --data dense -o x.onnx; says 'weights alone'
+exits 2 "$quern" quantize dense.onnx --weights int4 --full -o x.onnx; says 'activations do not apply'
 exits 2 "$quern" quantize dense.onnx --weights int4 --activations i8 -o x.onnx; says 'activations do not apply'
 exits 3 "$quern" quantize dense.onnx --weights int4 --max-error 1e-9 -o x.onnx; says 'max-error'
 exits 1 "$quern" quantize int4.onnx --weights int4 -o x.onnx; says 'nothing to quantise'
@@ -141,7 +148,7 @@ for python in /usr/bin/python3 "$here/../build/venv/bin/python"; do
     exits 2 "$quern" quantize net.onnx --data wrong.npz -o x.onnx; says "no array 'x'"
     "$python" -c 'import onnxruntime' 2> /dev/null || continue
     found=yes
-    for net in q entropy percentile kept; do
+    for net in q full entropy percentile kept; do
         exits 0 "$quern" run $net.onnx -i samples/0.npy -o got.npy
         exits 0 "$python" "$here/quantize_ort.py" compare net.onnx $net.onnx samples/0.npy got.npy
     done
