@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models of TFLite, as far as no interpreter is needed (test/tflite.sh has one): random instances of all operators, and
-// random graphs of them, are exported, the same bytes each time, or refused with a reason; what flatc makes is a
-// FlatBuffer of TFLite's with all weights inside. The command of the Edge TPU's compiler.
+// Models of TFLite, as far as no interpreter is needed (test/tflite.sh has one): random instances
+// of all operators, and random graphs of them, are exported, the same bytes each time, or refused
+// with a reason. The command of the Edge TPU's compiler.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,13 +30,14 @@ struct counts { u32 n, exported; };
 /* Exported twice alike, or refused. */
 static void check_graph(struct counts *c, const struct graph *g, u64 seed)
 {
-    const struct export_tflite_opts o = {.is_channels_last = seed & 1, .is_for_edgetpu = seed % 4 == 2, .type = seed % 3};
+    const struct export_tflite_opts o = {
+        .is_channels_last = seed & 1, .is_for_edgetpu = seed % 4 == 2, .type = seed % 3};
     struct buf one = {0}, two = {0};
     struct err e = {0};
     c->n++;
     if (!export_tflite_bytes(g, &o, &one, &e)) {
         assert_int_not_equal(e.code, ERR_NONE);
-        if (e.code == ERR_FAILED) fail_msg("seed %d: %s", (int)seed, e.msg); /* by flatc, or with a value that is not there */
+        if (e.code == ERR_FAILED) fail_msg("seed %d: %s", (int)seed, e.msg); /* by flatc, or a bug */
     } else {
         c->exported++;
         assert_true(export_tflite_bytes(g, &o, &two, &e));
@@ -91,7 +92,9 @@ static void test_no_flatc(void **state)
     struct buf b = {0};
     char *path = getenv("PATH") ? strdup(getenv("PATH")) : NULL;
     symtab_init(&t, &a);
-    assert_true(graph_parse(&g, &a, &t, S("graph {\n  input %x: f32[2]\n  %y: f32[2] = Relu(%x)\n  output %y\n}\n"), &e));
+    const struct str text =
+        S("graph {\n  input %x: f32[2]\n  %y: f32[2] = Relu(%x)\n  output %y\n}\n");
+    assert_true(graph_parse(&g, &a, &t, text, &e));
     setenv("PATH", "/none", 1);
     assert_false(export_tflite_bytes(&g, &(struct export_tflite_opts){0}, &b, &e));
     if (path) setenv("PATH", path, 1);
@@ -111,7 +114,10 @@ static void test_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators), cmocka_unit_test(test_graphs), cmocka_unit_test(test_no_flatc), cmocka_unit_test(test_command),
+        cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_no_flatc),
+        cmocka_unit_test(test_command),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

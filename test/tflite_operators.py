@@ -301,6 +301,11 @@ def arg(t):
     return t.op(t.any("ArgMax", "ArgMin"), t.x(*s), axis=t.n(-len(s), len(s) - 1), keepdims=t.n(0, 1))
 
 
+def cumulative(t):
+    s = shape(t)
+    return t.op("CumSum", t.x(*s), t.c(t.n(-len(s), len(s) - 1), "int64"), exclusive=t.n(0, 1), reverse=t.n(0, 1))
+
+
 def resize(t):
     s = [1, t.n(1, 3), t.n(2, 6), t.n(2, 6)]
     mode = t.any("nearest", "linear")
@@ -359,7 +364,7 @@ def layouts(t):
 
 
 OPERATORS = [conv, depthwise, conv_transpose, max_pool, average_pool, global_pool, flatten_gemm, gemm, matmul, binary, power, compare, unary, swish, prelu, clip,
-             softmax, transpose, reshape, concat, pad, slices, split, gather, tile, reduce, arg, resize, blocks, norm, cast, layouts]
+             softmax, transpose, reshape, concat, pad, slices, split, gather, tile, reduce, arg, cumulative, resize, blocks, norm, cast, layouts]
 
 
 def run_onnx(model, inputs):

@@ -244,6 +244,7 @@ tfl_id tfl_like(struct tfl *t, tfl_id x, const char *suffix, u32 rank,
 tfl_id tfl_constant(struct tfl *t, const char *name, enum tfl_type type, u32 rank, const i64 *dim,
                     const void *data);
 tfl_id tfl_ints(struct tfl *t, const char *name, u32 n, const i64 *v); /* i32, of one axis */
+tfl_id tfl_int(struct tfl *t, const char *name, i64 v); /* i32, no axis */
 tfl_id tfl_float(struct tfl *t, double v);
 struct tfl_tensor *tfl_at(const struct tfl *t, tfl_id x);
 
@@ -265,7 +266,8 @@ bool tfl_prepare(struct tfl *t, const struct graph *g);
 const char *tfl_activation(
     const struct node *n); /* that was fused into n: "NONE" "RELU" "RELU6" "RELU_N1_TO_1" */
 
-/* export_tflite_function.c: replaces a node by others if it is such a function. false without an error: it is none. */
+/* export_tflite_function.c: replaces a node by others if it is such a function. false without an
+   error: it is none. */
 bool tfl_expand_function(struct graph *g, node_id n, struct err *e);
 
 /* export_tflite_quant.c */
@@ -357,6 +359,7 @@ bool tfl_tile(struct tfl *t, const struct node *n);
 bool tfl_expand(struct tfl *t, const struct node *n);
 bool tfl_reduce(struct tfl *t, const struct node *n);
 bool tfl_arg(struct tfl *t, const struct node *n);
+bool tfl_cumsum(struct tfl *t, const struct node *n);
 
 /* export_tflite_edgetpu.c: whether the Edge TPU's compiler accepts the model; the error names the
  * first node that it does not. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions that TFLite lacks, and that kernels of quern compute directly, as nodes that TFLite has.
+// Functions that TFLite lacks, and that kernels of quern compute directly, as nodes that TFLite
+// has.
 #include "export/export_tflite.h"
 
 /* A node being replaced: x is its input. */

@@ -398,3 +398,18 @@ bool tfl_arg(struct tfl *t, const struct node *n)
     if (to != y) tfl_reshape(t, to, rank, tfl_at(t, y)->dim, y);
     return true;
 }
+
+bool tfl_cumsum(struct tfl *t, const struct node *n)
+{
+    enum tfl_layout l = out_layout(t, n);
+    u32 rank = rank_of(t, n->in.v[0]), axis = 0;
+    if (attr_int(n, "product", 0)) return tfl_refuse(t, n, "products");
+    if (!op_axis(attr_int(n, "axis", 0), rank, &axis)) return tfl_refuse(t, n, "no axis");
+    tfl_id x = tfl_in(t, n, 0, l), at = tfl_int(t, "axis", tfl_axis(axis, rank, l));
+    if (!x) return false;
+    tfl_emit(t, TFL_CUMSUM, tfl_out(t, n, 0, l), 2, (tfl_id[]){x, at});
+    tfl_options(t, "Cumsum", "\"exclusive\":%s,\"reverse\":%s",
+                attr_int(n, "exclusive", 0) ? "true" : "false",
+                attr_int(n, "reverse", 0) ? "true" : "false");
+    return true;
+}

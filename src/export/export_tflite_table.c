@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which nodes of a network become operators of TFLite, and by which functions. Nodes without a row are expanded into
-// simpler ones, as for compiling.
+// Which nodes of a network become operators of TFLite, and by which functions. Nodes without a row
+// are expanded into simpler ones, as for compiling.
 #include "export/export_tflite.h"
 
-#define SPATIAL(name, f, q, c) {.op = name, .write = f, .place = TFL_SPATIAL, .ability = q, .can = c}
-#define ROW_MAJOR(name, f, q, c) {.op = name, .write = f, .place = TFL_ROW_MAJOR, .ability = q, .can = c}
+#define SPATIAL(name, f, q, c) \
+    {.op = name, .write = f, .place = TFL_SPATIAL, .ability = q, .can = c}
+#define ROW_MAJOR(name, f, q, c) \
+    {.op = name, .write = f, .place = TFL_ROW_MAJOR, .ability = q, .can = c}
 #define ANYWHERE(name, f, q, c) {.op = name, .write = f, .ability = q, .can = c}
 #define OPERANDS(name, f, number) \
     {.op = name, .write = f, .ability = TFL_ANY_Q, .can = tfl_operands_can, .code = number}
@@ -81,8 +83,9 @@ static const struct tfl_row rows[] = {
     {.op = "quern::ReduceMax", .write = tfl_reduce, .ability = TFL_SAME_Q, .code = TFL_REDUCE_MAX},
     {.op = "quern::ReduceMin", .write = tfl_reduce, .ability = TFL_SAME_Q, .code = TFL_REDUCE_MIN},
     {.op = "quern::ReduceProd", .write = tfl_reduce, .ability = TFL_NO_Q, .code = TFL_REDUCE_PROD},
-    {.op = "ArgMax", .write = tfl_arg, .place = TFL_ROW_MAJOR, .ability = TFL_NO_Q, .code = TFL_ARG_MAX},
-    {.op = "ArgMin", .write = tfl_arg, .place = TFL_ROW_MAJOR, .ability = TFL_NO_Q, .code = TFL_ARG_MIN},
+    {.op = "ArgMax", .write = tfl_arg, .place = TFL_ROW_MAJOR, .code = TFL_ARG_MAX},
+    {.op = "ArgMin", .write = tfl_arg, .place = TFL_ROW_MAJOR, .code = TFL_ARG_MIN},
+    ANYWHERE("quern::CumSum", tfl_cumsum, TFL_NO_Q, NULL),
     {.op = "QuantizeLinear"}, /* represented by forms of values */
     {.op = "DequantizeLinear"},
 };

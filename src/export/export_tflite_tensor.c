@@ -77,6 +77,13 @@ tfl_id tfl_ints(struct tfl *t, const char *name, u32 n, const i64 *v)
     return tfl_constant(t, name, TFL_I32, 1, (i64[]){n}, p);
 }
 
+tfl_id tfl_int(struct tfl *t, const char *name, i64 v)
+{
+    i32 *p = arena_new(t->a, i32);
+    *p = (i32)v;
+    return tfl_constant(t, name, TFL_I32, 0, NULL, p);
+}
+
 tfl_id tfl_float(struct tfl *t, double v)
 {
     float *p = arena_new(t->a, float);
