@@ -44,6 +44,13 @@ ln -s unet.npz between.npz
 compared between
 exits 1 "$quern" export between.onnx --to tflite -o x.tflite --for edgetpu; says "is f32"
 
+# as another tool quantises
+for name in resnet8 mobilenet_v3; do
+    exits 0 "$python" "$here/tflite_networks.py" quantize $name.onnx $name.npz $name.ort.onnx
+    ln -s $name.npz $name.ort.npz
+    compared $name.ort
+done
+
 # the program's own results of a quantised network
 "$python" -c 'import numpy; numpy.save("x.npy", numpy.load("resnet8.npz")["x"][:1])'
 exits 0 "$quern" run resnet8.q.onnx -i x.npy -o y.npy

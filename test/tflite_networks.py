@@ -2,6 +2,7 @@
 """tflite_networks.py make FOLDER: networks as they are deployed on small devices (the four structures of MLPerf Tiny,
 one like those of MediaPipe, MobileNetV3's blocks, a U-Net, a layer of BERT) with random weights, NAME.onnx, and
 samples, NAME.npz.
+tflite_networks.py quantize NETWORK.onnx SAMPLES.npz QUANTISED.onnx: in QDQ form by ONNX Runtime's quantize_static.
 tflite_networks.py compare NETWORK.onnx MODEL.tflite SAMPLES.npz [RESULT.npy]: results of LiteRT's interpreter and of
 ONNX Runtime, for the first samples, or of another program for the first one. In f32 they differ by at most 1e-5 of the
 largest value. Those of quantised networks differ by one step of the output's scale on the average, and none by more
@@ -183,12 +184,28 @@ def compare(network, path, samples, result=None):
     return np.mean(off) <= 1 and off.max() <= MOST
 
 
+def quantize(network, samples, out):
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    class Samples(CalibrationDataReader):
+        def __init__(self):
+            self.left = list(np.load(samples)["x"])
+
+        def get_next(self):
+            return {"x": self.left.pop()[None]} if self.left else None
+
+    quantize_static(network, out, Samples(), quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True)
+
+
 def main():
     if sys.argv[1] == "make":
         for k, make in enumerate(NETWORKS):
             b = Builder(k)
             y, shape = make(b)
             b.save(sys.argv[2], make.__name__, y, shape)
+        return 0
+    if sys.argv[1] == "quantize":
+        quantize(*sys.argv[2:5])
         return 0
     return 0 if compare(*sys.argv[2:6]) else 1
 
