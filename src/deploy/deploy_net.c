@@ -23,8 +23,7 @@ static bool not_static(const struct deploy_job *j, value_id v, struct err *e)
     struct graph *g = (struct graph *)(uintptr_t)j->graph; /* its symbols, for the text */
     struct str shape = op_shape_text(g, &x->shape);
     return err_set(e, ERR_UNSUPPORTED,
-                   "%s takes sizes that are numbers, '%.*s' is %.*s: fix them when the network is opened (--assume H:224,W:224), or give calibration data of "
-                   "the size to be used",
+                   "%s takes sizes that are numbers, '%.*s' is %.*s: fix them when the network is opened (--assume H:224,W:224, --input-shape)",
                    j->device->kind->name, STR_ARG(x->name), STR_ARG(shape));
 }
 
@@ -49,33 +48,6 @@ static bool open_fixed(struct deploy_net *x, const struct deploy_job *j, struct 
     x->m = ok ? model_open(&from, &(struct model_opts){.assume = text.n ? text.p : NULL}, e) : NULL;
     if (x->m) graph_clone(&x->g, &x->m->graph, j->arena);
     return x->m != NULL;
-}
-
-/* Constants. */
-
-static bool is_known(const struct graph *g, const struct value *v)
-{
-    i64 dim[MAX_RANK];
-    bool known = v->producer && v->sdata && v->sdata->den == 1 && dtype_is_int(v->dtype) && shape_is_static(g->sym, &v->shape, dim);
-    for (i64 k = 0; known && k < v->sdata->n; k++) known = sym_is_const(g->sym, v->sdata->num[k], NULL);
-    return known;
-}
-
-/* Values that sizes determine become constants. */
-static bool make_known(struct graph *g, struct err *e)
-{
-    i64 dim[MAX_RANK], n;
-    for (value_id v = 1; v < g->value.n; v++) {
-        struct value *x = graph_value(g, v);
-        if (!is_known(g, x) || graph_is_output(g, v) || graph_node(g, x->producer)->out.n != 1) continue;
-        shape_is_static(g->sym, &x->shape, dim);
-        struct tensor *t = tensor_new(g->arena, x->dtype, x->shape.rank, dim);
-        if (tensor_count(t) != x->sdata->n) continue;
-        for (i64 k = 0; k < x->sdata->n; k++) sym_is_const(g->sym, x->sdata->num[k], &n), elem_set_i64(x->dtype, t->data, k, n);
-        graph_node(g, x->producer)->dead = true;
-        x->producer = 0, x->data = t, x->is_const = true;
-    }
-    return graph_sort(g, e);
 }
 
 /* Names. */
@@ -150,7 +122,7 @@ static bool complete(struct deploy_net *x, const struct deploy_job *j, bool f16,
     rename_interface(g, j->arena);
     for (u32 k = 0; f16 && k < g->input.n; k++) f16_input(g, k);
     for (u32 k = 0; f16 && k < g->output.n; k++) f16_output(g, k);
-    return op_infer_from(g, first, e) && make_known(g, e);
+    return op_infer_from(g, first, e);
 }
 
 bool deploy_net_open(struct deploy_net *x, const struct deploy_job *j, bool f16, struct err *e)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A graph in the vocabulary of an older opset of ONNX's own domain. Node by node: one that has the form of that opset
-// stays (export_history.inc: inputs, attributes, element types of every form); attributes with the meaning that their
+// stays (export_history.inc: inputs, attributes, element types of every form); arithmetic on sizes that are numbers
+// becomes constants, for readers that have no operators on shapes; attributes with the meaning that their
 // absence has are removed; others are rewritten (export_opset_form.c, export_opset_own.c), replaced by their constant
 // result, or by the operator's own expansion, whose nodes are looked at in turn. What is left is an error that names the
 // node and the reason.
@@ -181,6 +182,37 @@ static bool is_constant(const struct graph *g, const struct node *x)
     return x->out.n == 1;
 }
 
+/* Integers that the network's sizes determine, if these are numbers: arithmetic on shapes. */
+static bool is_known(const struct graph *g, const struct value *v)
+{
+    i64 dim[MAX_RANK];
+    return v->sdata && v->sdata->den == 1 && dtype_is_int(v->dtype) && !is_symbolic(g, v) && shape_is_static(g->sym, &v->shape, dim) &&
+           i64_product(v->shape.rank, dim) == v->sdata->n;
+}
+
+static void become_constant(struct opset_job *j, value_id out, struct tensor *t)
+{
+    struct value *v = graph_value(j->g, out);
+    v->producer = 0, v->data = t, v->is_const = true;
+    graph_node(j->g, j->n)->dead = true;
+}
+
+/* The node is replaced by its content. */
+static bool replaced_by_content(struct opset_job *j)
+{
+    const struct node *x = graph_node(j->g, j->n);
+    value_id out = x->out.n == 1 ? x->out.v[0] : 0;
+    i64 dim[MAX_RANK], one;
+    if (!out || graph_is_output(j->g, out) || !is_known(j->g, graph_value(j->g, out))) return false;
+    const struct value *v = graph_value(j->g, out);
+    shape_is_static(j->g->sym, &v->shape, dim);
+    struct tensor *t = tensor_new(j->a, v->dtype, v->shape.rank, dim);
+    for (i64 k = 0; k < v->sdata->n; k++)
+        if (sym_is_const(j->g->sym, v->sdata->num[k], &one)) elem_set_i64(v->dtype, t->data, k, one);
+    become_constant(j, out, t);
+    return true;
+}
+
 /* The node's result as a constant. */
 static enum opset_result evaluated(struct opset_job *j)
 {
@@ -191,9 +223,7 @@ static enum opset_result evaluated(struct opset_job *j)
     if (!is_constant(j->g, graph_node(j->g, j->n))) return OPSET_NO;
     graph_extract(&one, j->g, j->a, &j->n, 1, &out, 1, &back);
     if (!graph_eval(&one, NULL, &result, j->a, NULL, &none)) return OPSET_NO;
-    struct value *v = graph_value(j->g, out);
-    v->producer = 0, v->data = result, v->is_const = true;
-    graph_node(j->g, j->n)->dead = true;
+    become_constant(j, out, result);
     return OPSET_DONE;
 }
 
@@ -230,6 +260,7 @@ static bool expand(struct opset_job *j, struct str why)
 static bool lower_node(struct opset_job *j)
 {
     struct str why = S("it has no counterpart");
+    if (replaced_by_content(j)) return true;
     bool is_own = str_starts(graph_node(j->g, j->n)->op, S("quern::"));
     enum opset_result r = is_own ? opset_own(j) : opset_form(j);
     if (r == OPSET_NO && !is_own && fits(j, &why)) return true;
@@ -258,6 +289,9 @@ bool export_opset_lower(struct graph *to, const struct graph *g, i64 opset, stru
     if (opset < EXPORT_OLDEST_OPSET || opset > EXPORT_OPSET)
         return err_set(e, ERR_USAGE, "opset %lld: networks can be exported in opsets %d to %d", (long long)opset, EXPORT_OLDEST_OPSET, EXPORT_OPSET);
     graph_clone(to, g, a);
+    for (j.n = 1; j.n < to->node.n; j.n++)
+        if (!graph_node(to, j.n)->dead) replaced_by_content(&j);
+    if (!graph_sort(to, e)) return false; /* without what only these needed */
     for (node_id n = 1; n < to->node.n; n++) {
         j.n = n;
         if (!graph_node(to, n)->dead && !lower_node(&j)) return false;
