@@ -49,10 +49,16 @@ def run(model, feeds):
         return ReferenceEvaluator(model).run(None, feeds)
 
 
-def differs(got, want):
+def is_random(model):
+    return any(n.op_type.startswith("Random") or n.op_type in ("Bernoulli", "Multinomial") for n in model.graph.node)
+
+
+def differs(got, want, any_content=False):
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    if any_content:
+        return ""
     if got.dtype.kind == "f" or got.dtype.name == "bfloat16":
         loose = got.dtype.itemsize == 2
         known = np.abs(want[np.isfinite(want)].astype(np.float64))
@@ -90,7 +96,7 @@ def check(quern, folder, opset, tmp):
     except Exception as e:
         return "wrong", f"{type(e).__name__}: {str(e)[:300]}"
     for k, (g, w) in enumerate(zip(got, tensors(folder, "output"))):
-        why = differs(g, w)
+        why = differs(g, w, is_random(model))
         if why:
             return "wrong", f"output {k}: {why}; nodes {sorted({n.op_type for n in model.graph.node})}"
     return "same", ""
