@@ -105,7 +105,8 @@ def hashed(*parts: Any) -> str:
 def belongs(module: Any) -> bool:
     """Whether a module of this name is part of Python or PyTorch."""
     first = module.partition(".")[0] if isinstance(module, str) else ""
-    return first == "torch" or first in sys.stdlib_module_names and first != "__main__"
+    standard = getattr(sys, "stdlib_module_names", ())  # from 3.10 on, which PyTorch with such packages needs
+    return first == "torch" or first in standard and first != "__main__"
 
 
 # --- places of functions and classes ---

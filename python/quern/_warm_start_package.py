@@ -265,7 +265,10 @@ class Start(CompilePackage):
         """Lets the compiler find what was made of a code."""
         variables = sys.modules[entry.python_module].__dict__
         at = _lookup_code(entry) if entry.code_source else code
-        for kept, (places, what) in zip(entry.guarded_codes, self.said.get(code, ()), strict=True):
+        all_said = self.said.get(code, [])
+        if len(all_said) != len(entry.guarded_codes):
+            raise ValueError(f"guards of {len(all_said)} codes for {len(entry.guarded_codes)}")
+        for kept, (places, what) in zip(entry.guarded_codes, all_said):
             compiled = SerializedCode.to_code_object(kept.dynamo_code)
             check_globals(compiled, variables)
             manager = self.guards(kept.guards_state, at, variables)
