@@ -59,7 +59,8 @@ static bool run_foreign(struct arena *a, struct isa isa, const char *program, co
 {
     const struct processor *to = processor_of(isa.family);
     const char *root = str_fmt(a, "/usr/%s", to->triple).p, *library = str_fmt(a, "%s/lib", root).p;
-    const char *const emulated[] = {to->emulator, "-cpu", cpu_of(isa), "-L", root, program, file, NULL};
+    /* Named, or the loader might find this system's libraries of 32 bits, which may be of another version. */
+    const char *const emulated[] = {to->emulator, "-cpu", cpu_of(isa), "-L", root, "-E", str_fmt(a, "LD_LIBRARY_PATH=%s", library).p, program, file, NULL};
     const char *const here[] = {str_fmt(a, "%s/ld-linux.so.2", library).p, "--library-path", library, program, file, NULL};
     return run_process(is_emulated(isa) ? emulated : here, out);
 }

@@ -194,5 +194,6 @@ int main(void)
         cmocka_unit_test(test_depthwise),
         cmocka_unit_test(test_compiled),
     };
+    select_tests();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -426,5 +426,6 @@ int main(void)
         cmocka_unit_test(test_error),
         cmocka_unit_test(test_pack),
     };
+    select_tests();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
