@@ -36,7 +36,7 @@ endif
 
 # x86 of 32 bits has SSE2 as its kernels have: x87 would round to other precisions.
 MACHINE := $(or $(CROSS),$(shell $(CC) -dumpmachine 2> /dev/null))
-SSE2    = $(if $(filter i%86-linux-gnu,$(MACHINE)),-msse2 -mfpmath=sse)
+SSE2    = $(if $(filter i%86-linux-gnu,$(MACHINE)),-msse2 -mfpmath=sse -Wno-psabi)
 
 # Another processor's libraries are in a folder of their own, where tool/sysroot unpacks Debian's packages; the C library is the compiler's.
 INCLUDES =
