@@ -146,7 +146,9 @@ static bool is_plain(const struct graph *g)
 /* Small processors may have no better family for a convolution, whose inputs are then evaluated for each term. */
 static double work_of(const struct gen_problem *p, value_id v)
 {
-    return gen_work_repeated(p->t, v, p->var, OP_REDUCE | OP_WINDOW | (p->c->fixed_point ? OP_CONV | OP_MATMUL : 0));
+    enum { ADDRESS = 3 }; /* operations of a term there: both addresses, and the loads */
+    if (!p->c->fixed_point) return gen_work(p->t, v, p->var);
+    return ADDRESS * gen_work_repeated(p->t, v, p->var, OP_REDUCE | OP_WINDOW | OP_CONV | OP_MATMUL);
 }
 
 enum { PLAIN = 2, /* a load and a store, which gen_front leaves out */ UPDATE = 4 /* of an element of any other input, by scalars */ };
