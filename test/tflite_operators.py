@@ -311,7 +311,9 @@ def resize(t):
     mode = t.any("nearest", "linear")
     coord = t.any("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
     attrs = {"nearest_mode": t.any("floor", "round_prefer_floor", "ceil", "round_prefer_ceil")} if mode == "nearest" else {}
-    by = t.any(lambda: ["", t.c([1, 1, t.any(2, 3, 0.5), t.any(2, 1.5, 1)], "float32")],
+    # ONNX Runtime rounds in * scale before it aligns corners, ONNX's reference and quern do not: sizes then
+    shrink = 2 if coord == "align_corners" else 0.5
+    by = t.any(lambda: ["", t.c([1, 1, t.any(2, 3, shrink), t.any(2, 1.5, 1)][:3] + [2], "float32")],
                lambda: ["", "", t.c([s[0], s[1], t.n(1, 12), t.n(1, 12)], "int64")])()
     return t.op("Resize", t.x(*s), "", *by[1:], mode=mode, coordinate_transformation_mode=coord, **attrs)
 

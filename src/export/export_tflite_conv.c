@@ -252,12 +252,9 @@ static bool is_mean(const struct node *n) { return str_is(n->op, "AveragePool");
 /* Number of elements of the input, or of it with its pads, under a window. */
 static i64 n_inside(const struct window *w, u32 i, i64 o, bool with_pads, const i64 *after)
 {
-    i64 n = 0, from = with_pads ? -w->before[i] : 0, to = w->in[i] + (with_pads ? after[i] : 0);
-    for (i64 k = 0; k < w->kernel[i]; k++) {
-        i64 p = o * w->stride[i] + k - w->before[i];
-        n += p >= from && p < to;
-    }
-    return n;
+    i64 first = o * w->stride[i] - w->before[i], from = with_pads ? -w->before[i] : 0;
+    i64 to = w->in[i] + (with_pads ? after[i] : 0);
+    return i64_max(i64_min(first + w->kernel[i], to) - i64_max(first, from), 0);
 }
 
 /* Whether means divide by what AVERAGE_POOL_2D divides by: the elements of the input under the
@@ -352,7 +349,8 @@ static bool mean_conv(struct tfl *t, const struct node *n, const struct window *
 static tfl_id rescale(struct tfl *t, const struct node *n, const struct window *w, const i64 *after,
                       tfl_id x, tfl_id y)
 {
-    float *p = arena_array(t->a, float, w->out[Y] * w->out[X]);
+    float *p = arena_try(t->a, 4 * w->out[Y] * w->out[X], t->e, "factors of a pooling");
+    if (!p) return 0;
     bool with_pads = attr_int(n, "count_include_pad", 0);
     for (i64 i = 0; i < w->out[Y]; i++)
         for (i64 j = 0; j < w->out[X]; j++)
@@ -381,7 +379,7 @@ static bool pool(struct tfl *t, const struct node *n, const struct window *w, co
                 "h\":%lld,\"activation\":\"%s\"",
                 padding, (long long)w->stride[X], (long long)w->stride[Y], (long long)w->kernel[X],
                 (long long)w->kernel[Y], is_scaled ? "NONE" : tfl_activation(n));
-    if (is_scaled) rescale(t, n, w, after, raw, wide);
+    if (is_scaled && !rescale(t, n, w, after, raw, wide)) return false;
     return window_done(t, n, wide, y);
 }
 

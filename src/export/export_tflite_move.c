@@ -122,8 +122,10 @@ static bool is_repeated(const struct node *n) { return is_mode(n, "edge") || is_
 bool tfl_padded_can(struct tfl *t, const struct node *n)
 {
     double v;
-    return (is_mode(n, "constant") && pad_value(t, n, &v)) || is_mode(n, "reflect") ||
-           is_repeated(n);
+    bool has_scale =
+        t->v[tfl_of(t, n->out.v[0])].q.n; /* in which other values than 0 are written */
+    return (is_mode(n, "constant") && pad_value(t, n, &v) && ((v >= 0 && v <= 0) || has_scale)) ||
+           is_mode(n, "reflect") || is_repeated(n);
 }
 
 static tfl_id slice(struct tfl *t, tfl_id x, const i64 *start, const i64 *size)
@@ -175,8 +177,10 @@ static tfl_id repeat(struct tfl *t, const struct node *n, tfl_id x, const i64 *b
 {
     for (u32 k = 0; k < tfl_at(t, x)->rank; k++) {
         struct tfl_tensor to = *tfl_at(t, x);
-        i64 size = to.dim[k], *at = arena_array(t->a, i64, before[k] + size + after[k]);
+        i64 size = to.dim[k], *at;
         if (!before[k] && !after[k]) continue;
+        if (!(at = arena_try(t->a, 8 * (before[k] + size + after[k]), t->e, "indices of pads")))
+            return 0;
         to.dim[k] = before[k] + size + after[k];
         for (i64 i = 0; i < to.dim[k]; i++) {
             i64 from = i - before[k];
@@ -203,7 +207,12 @@ bool tfl_padded(struct tfl *t, const struct node *n)
     if (x) x = crop(t, x, before, after);
     if (!x) return t->e->code ? false : tfl_refuse(t, n, "pads that remove all");
     if (is_mode(n, "reflect")) return reflect(t, n, x, before, after, l);
-    if (is_repeated(n)) return tfl_settle(t, n, 0, l, repeat(t, n, x, before, after));
+    if (is_repeated(n)) {
+        x = repeat(t, n, x, before, after);
+        return x && tfl_settle(t, n, 0, l, x);
+    }
+    if (t->is_q && (value < 0 || value > 0))
+        x = tfl_requantize(t, x, &t->v[tfl_of(t, n->out.v[0])].q, 0);
     return tfl_settle(t, n, 0, l, tfl_pad(t, x, before, after, value));
 }
 

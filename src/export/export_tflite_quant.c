@@ -137,12 +137,24 @@ static const struct tfl_quant *common_quant(const struct tfl *t, const struct no
     return q;
 }
 
-static void keep_scale(struct tfl *t, const struct node *n, const struct tfl_row *r)
+/* Results between the values of the operands, rounded to their scale in i8 only if that is asked
+ * for. */
+static bool interpolates(const struct node *n)
+{
+    return str_is(n->op, "AveragePool") || str_is(n->op, "quern::Resize");
+}
+
+/* Not of results that have a scale of their own: all their readers quantise them alike. */
+static void keep_scale(struct tfl *t, const struct readers *own, const struct node *n,
+                       const struct tfl_row *r)
 {
     const struct tfl_quant *q =
-        r->ability == TFL_SAME_Q && (!r->can || r->can(t, n)) ? common_quant(t, n) : NULL;
+        r->ability == TFL_SAME_Q && !interpolates(n) && (!r->can || r->can(t, n))
+            ? common_quant(t, n)
+            : NULL;
     for (u32 k = 0; q && k < n->out.n; k++) {
         value_id v = n->out.v[k] ? tfl_of(t, n->out.v[k]) : 0;
+        if (v && own[v].n && own[v].n == t->uses[v]) continue;
         if (v && is_bytes(graph_value(&t->g, v)->dtype) && !t->v[v].q.n) t->v[v].q = *q;
     }
 }
@@ -267,8 +279,7 @@ static void complete(struct tfl *t, const struct node *n, const struct tfl_row *
         !able[of] || t->uses[of] != 1)
         return;
     struct range x = range_of(q);
-    if (r->ability == TFL_SAME_Q && graph_value(&t->g, of)->dtype == DT_F32 &&
-        !str_is(n->op, "AveragePool"))
+    if (r->ability == TFL_SAME_Q && graph_value(&t->g, of)->dtype == DT_F32 && !interpolates(n))
         t->v[of].q = *q;
     else if (through(t, n, at, &x)) t->v[of].q = tfl_quant_range(t->a, x.lo, x.hi);
 }
@@ -283,14 +294,14 @@ bool tfl_quant_find(struct tfl *t)
     for (node_id n = 1; n < t->g.node.n && ok; n++) {
         const struct node *x = graph_node(&t->g, n);
         if (is_pair_node(x)) ok = find_pair(t, r, x);
-        else keep_scale(t, x, t->row(x->op));
+        else keep_scale(t, r, x, t->row(x->op));
     }
     const bool *able = ok ? find_able(t, &work) : NULL;
     for (node_id n = t->g.node.n; ok && n-- > 1;)
         complete(t, graph_node(&t->g, n), t->row(graph_node(&t->g, n)->op), able);
     for (node_id n = 1; n < t->g.node.n && ok; n++)
         if (!is_pair_node(graph_node(&t->g, n)))
-            keep_scale(t, graph_node(&t->g, n), t->row(graph_node(&t->g, n)->op));
+            keep_scale(t, r, graph_node(&t->g, n), t->row(graph_node(&t->g, n)->op));
     arena_release(&work);
     return ok;
 }
