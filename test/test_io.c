@@ -302,10 +302,41 @@ static void test_files(void **state)
     arena_release(&a);
 }
 
+/* Arrays of several types come back as they were; the same arrays are the same bytes. */
+static void test_npz(void **state)
+{
+    static const struct { const char *name; enum dtype type; u32 rank; i64 dim[3]; } of[] = {
+        {"image", DT_F32, 3, {2, 3, 4}}, {"ids", DT_I64, 1, {5}}, {"scalar", DT_F16, 0, {0}}, {"none", DT_U8, 2, {0, 7}}};
+    struct arena a = {0};
+    struct err e = {0};
+    struct io_npz z = {0}, back = {0};
+    struct buf b = {0}, again = {0};
+    for (i64 k = 0; k < countof(of); k++) {
+        struct tensor *t = tensor_new(&a, of[k].type, of[k].rank, of[k].dim);
+        for (i64 i = 0; i < tensor_count(t); i++)
+            if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, 0.5 * (double)i - 3);
+            else elem_set_i64(t->dtype, t->data, i, 1000 * i - 7);
+        *arr_push(&a, &z) = (struct io_npz_array){str_of(of[k].name), *t};
+    }
+    assert_true(io_npz_write(&b, &z, &e) && io_npz_write(&again, &z, &e));
+    assert_true(b.n == again.n && !memcmp(b.p, again.p, (size_t)b.n));
+    if (!io_npz_read(&back, &a, buf_view(&b), &e)) fail_msg("%s", e.msg);
+    assert_int_equal(back.n, z.n);
+    for (u32 k = 0; k < z.n; k++) {
+        const struct tensor *x = &z.v[k].t, *y = &back.v[k].t;
+        assert_true(str_eq(z.v[k].name, back.v[k].name) && x->dtype == y->dtype && x->rank == y->rank);
+        assert_int_equal(tensor_bytes(x), tensor_bytes(y));
+        assert_true(!tensor_bytes(x) || !memcmp(x->data, y->data, (size_t)tensor_bytes(x)));
+    }
+    buf_release(&b);
+    buf_release(&again);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),       cmocka_unit_test(test_npy_foreign), cmocka_unit_test(test_npy_fortran),
+        cmocka_unit_test(test_npz), cmocka_unit_test(test_exact),       cmocka_unit_test(test_npy_foreign), cmocka_unit_test(test_npy_fortran),
         cmocka_unit_test(test_images),      cmocka_unit_test(test_not_images),  cmocka_unit_test(test_png_wide),
         cmocka_unit_test(test_broken),      cmocka_unit_test(test_files),
     };
