@@ -172,23 +172,26 @@ static enum opset_result batch_first(struct opset_job *j)
     return opset_replaced(j, first);
 }
 
-/* ceil_mode: opsets before 22 do not say that a last window in the pads alone does not count. Pads behind that are as long as the windows need, and sizes that
-   are rounded down, mean the same: the maximum, and a mean without pads, does not know them. */
+/* ceil_mode: opsets before 22 do not say that a last window in the pads alone does not count. Pads at
+   the end as long as the windows need, and sizes that are rounded down, mean the same: the maximum,
+   and a mean without pads, does not know them. A mean that counts pads keeps its own, if no window
+   reaches beyond them. */
 static enum opset_result pool_ceil(struct opset_job *j)
 {
     const struct node *x = node_of(j);
     const struct shape *in = op_in_shape(j->g, x, 0), *out = &graph_value(j->g, x->out.v[0])->shape;
     const i64 *kernel, *stride, *dilation, *pads;
     i64 n = attr_ints(x, "kernel_shape", &kernel), to[2 * MAX_RANK], a, b;
-    bool ones = attr_ints(x, "dilations", &dilation) != n;
-    if (!attr_int(x, "ceil_mode", 0) || attr_int(x, "count_include_pad", 0) || n > MAX_RANK || attr_ints(x, "pads", &pads) != 2 * n ||
+    bool ones = attr_ints(x, "dilations", &dilation) != n, counts = attr_int(x, "count_include_pad", 0);
+    if (!attr_int(x, "ceil_mode", 0) || n > MAX_RANK || attr_ints(x, "pads", &pads) != 2 * n ||
         attr_ints(x, "strides", &stride) != n)
         return OPSET_NO;
     for (i64 k = 0; k < n; k++) {
         if (!sym_is_const(j->g->sym, in->dim[k + 2], &a) || !sym_is_const(j->g->sym, out->dim[k + 2], &b)) return OPSET_NO;
         i64 reach = (b - 1) * stride[k] + (kernel[k] - 1) * (ones ? 1 : dilation[k]) + 1;
-        to[k] = pads[k], to[k + n] = i64_max(reach - a - pads[k], 0);
-        if ((a + to[k] + to[k + n] - reach) / stride[k] != 0 || to[k + n] >= kernel[k]) return OPSET_NO;
+        to[k] = pads[k], to[k + n] = counts ? pads[k + n] : i64_max(reach - a - pads[k], 0);
+        i64 rest = a + to[k] + to[k + n] - reach;
+        if (rest < 0 || rest >= stride[k] || to[k + n] >= kernel[k]) return OPSET_NO;
     }
     attr_set_ints(j->g, j->n, "pads", to, 2 * n);
     attr_remove(j->g, j->n, "ceil_mode");
