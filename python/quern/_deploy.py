@@ -20,7 +20,8 @@ class Samples:
     """Calibration data as the library asks for it: a sequence whose elements have an array for each input, by position or by name, or one array."""
 
     def __init__(self, c: Context, model: c_void_p, samples: Iterable[Any]) -> None:
-        self.context, self.all, self.failure = c, list(samples), None  # type: ignore[var-annotated]
+        self.context, self.all = c, list(samples)
+        self.failure: BaseException | None = None
         self.names = [lib.quern_model_input_name(model, k).decode() for k in range(lib.quern_model_inputs(model))]
         self.function = SampleFn(self.read)
 

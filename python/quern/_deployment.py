@@ -279,7 +279,7 @@ class Request:
         """Calls function(request, error) when a run is done, in a thread of the library; error is None after a success. It may start this request or others
         again, but not wait; its exceptions are logged."""
         self._done = function
-        lib.quern_request_on_done(self._handle, call_done if function else DoneFn(), self._key)
+        lib.quern_request_on_done(self._handle, call_done if function else DoneFn(0), self._key)
 
     def start(self) -> None:
         """Returns at once. Raises Error if an input is missing, or has another shape."""

@@ -222,7 +222,7 @@ static void put_words(struct buf *b, struct str bytes)
     for (i64 i = 0; i + 4 <= bytes.n; i += 4) {
         u32 w;
         memcpy(&w, bytes.p + i, 4);
-        buf_printf(b, i % 40 ? ",0x%x" : ",\n0x%x" + !i, w);
+        buf_printf(b, "%s0x%x", !i ? "\n" : i % 40 ? "," : ",\n", w);
     }
 }
 
