@@ -46,11 +46,11 @@ bool api_part_open(struct api_deploy *d, u32 k)
 
 static struct str device_of(const struct place_device *x) { return x->device.n ? x->device : str_of(x->kind->device); }
 
-static bool tune(struct api_deploy *d, struct api_part *p, const char *device)
+static bool tune(struct api_deploy *d, struct api_part *p, const char *device, int threads)
 {
     if (!d->o.tune || !d->db) return true;
     struct quern_tune_opts t = *d->o.tune;
-    t.device = device, t.threads = (int)p->device->threads;
+    t.device = device, t.threads = threads;
     return quern_tune(d->db, p->m, &t) == QUERN_OK;
 }
 
@@ -85,7 +85,8 @@ bool api_part_compile(struct api_deploy *d, u32 k)
     if (has_fallback && !compile(d, p, "cpu", 0, &p->fallback)) return err_prefix(&d->q->err, "fallback");
     if (p->backend) return true;
     const char *device = str_z(&d->arena, device_of(p->device));
-    return (tune(d, p, device) && compile(d, p, device, (int)p->device->threads, &p->p)) || explain_absent(p->device, &d->q->err);
+    const int threads = (int)place_device_threads(&d->devices, p->part->device);
+    return (tune(d, p, device, threads) && compile(d, p, device, threads, &p->p)) || explain_absent(p->device, &d->q->err);
 }
 
 static bool write_program(struct api_deploy *d, u32 k, const quern_program *p, enum meta_role role)
