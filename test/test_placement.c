@@ -215,7 +215,7 @@ static void a_sub_graph_takes_what_its_program_does(void **state)
         struct rng r = rng_seed(seed);
         struct buf net = {0};
         struct fixture f;
-        double one, slow;
+        double one = 0, slow = 0;
         const u64 all = ((u64)1 << MAX_OPS) - 1;
         random_net(&net, &r, MAX_OPS);
         fixture_open(&f, buf_view(&net), devices, 2);
