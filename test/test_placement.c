@@ -252,7 +252,6 @@ static double additive(const struct fixture *f, const u32 *device)
 
 static void joint_selection_is_exact(void **state)
 {
-    u32 n_same = 0;
     for (u64 seed = first_seed(1, 61); seed < last_seed(1, 61); seed++) {
         struct rng r = rng_seed(seed);
         struct arena a = {0};
@@ -268,7 +267,6 @@ static void joint_selection_is_exact(void **state)
         fixture_open(&f, buf_view(&net), devices, 3);
         const u32 n = f.x.op.n;
         const bool is_same = f.c->low.node.n == n + 1; /* no pass has removed an operator */
-        n_same += is_same;
         do {
             best = fmin(best, additive(&f, device));
             for (k = 0; k < n && ++device[k] == f.d.n; k++) device[k] = 0;
