@@ -241,31 +241,46 @@ static bool refuse(struct opset_job *j, struct str why)
     struct buf b = {0};
     buf_printf(&b, "%.*s '%.*s' cannot be expressed in opset %lld: %.*s", STR_ARG(x->op), STR_ARG(own_name(j->g, x)), (long long)j->opset, STR_ARG(why));
     for (u32 k = j->part.n; k-- > 0;)
-        if (j->n >= j->part.v[k].first && j->n < j->part.v[k].last) buf_printf(&b, "; it stands for a part of %.*s", STR_ARG(j->part.v[k].why));
+        if (j->part.v[k].why.n && j->n >= j->part.v[k].first && j->n < j->part.v[k].last) buf_printf(&b, "; it stands for a part of %.*s", STR_ARG(j->part.v[k].why));
     err_set(j->e, ERR_UNSUPPORTED, "%.*s", STR_ARG(buf_view(&b)));
     buf_release(&b);
     return false;
 }
 
+enum { MAX_DEPTH = 8 };
+
+/* Of expansions and replacements within each other. Operators may consist of each other, so that none of them can be expressed. */
+static u32 depth_of(const struct opset_job *j)
+{
+    for (u32 k = j->part.n; k-- > 0;)
+        if (j->n >= j->part.v[k].first && j->n < j->part.v[k].last) return j->part.v[k].depth;
+    return 0;
+}
+
 static bool expand(struct opset_job *j, struct str why)
 {
     const struct node *x = graph_node(j->g, j->n);
-    node_id first = j->g->node.n;
+    const node_id first = j->g->node.n;
+    const u32 depth = depth_of(j) + 1;
     why = str_fmt(j->a, "%.*s '%.*s', since %.*s", STR_ARG(x->op), STR_ARG(own_name(j->g, x)), STR_ARG(why));
     if (!op_expand(j->g, j->n, j->e)) return false;
-    *arr_push(j->a, &j->part) = (struct opset_part){.first = first, .last = j->g->node.n, .why = why};
+    *arr_push(j->a, &j->part) = (struct opset_part){.first = first, .last = j->g->node.n, .depth = depth, .why = why};
     return true;
 }
 
 static bool lower_node(struct opset_job *j)
 {
     struct str why = S("it has no counterpart");
+    const node_id first = j->g->node.n;
     if (replaced_by_content(j)) return true;
     bool is_own = str_starts(graph_node(j->g, j->n)->op, S("quern::"));
     enum opset_result r = is_own ? opset_own(j) : opset_form(j);
     if (r == OPSET_NO && !is_own && fits(j, &why)) return true;
     if (r == OPSET_NO) r = evaluated(j);
+    if (r == OPSET_DONE && j->g->node.n > first)
+        *arr_push(j->a, &j->part) = (struct opset_part){.first = first, .last = j->g->node.n, .depth = depth_of(j) + 1};
     if (r != OPSET_NO) return r == OPSET_DONE;
+    if (depth_of(j) >= MAX_DEPTH) return refuse(j, why);
     const struct op *op = op_find(graph_node(j->g, j->n)->op);
     return op && op->expand ? expand(j, why) : refuse(j, why);
 }

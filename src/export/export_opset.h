@@ -7,8 +7,8 @@
 #include "export/export.h"
 #include "op/op.h"
 
-/* Nodes made of one that the opset does not have. */
-struct opset_part { node_id first, last; struct str why; };
+/* Nodes made of one that the opset does not have. why: of its expansion; empty: it was replaced by another form. */
+struct opset_part { node_id first, last; u32 depth; struct str why; };
 
 struct opset_size { sym s; value_id v; }; /* a size as a tensor [1] of i64 */
 
