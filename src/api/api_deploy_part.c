@@ -26,10 +26,7 @@ static bool fit_sizes(struct api_deploy *d, quern_model *m)
 
 static bool open_model(struct api_deploy *d, struct api_part *p, u32 k)
 {
-    static const struct quern_io_opts f16[] = {{.type = "f16"}, {.type = "f16", .is_output = 1}};
-    struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
-    if (d->o.f16) o.io = f16, o.n_io = countof(f16);
-    return p->m || (api_model_of(d->q, &p->graph, file_name(d, k).p, &o, &p->m) && fit_sizes(d, p->m));
+    return p->m || (api_model_of(d->q, &p->graph, file_name(d, k).p, d->o.f16 != 0, &p->m) && fit_sizes(d, p->m));
 }
 
 bool api_part_open(struct api_deploy *d, u32 k)

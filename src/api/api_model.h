@@ -21,8 +21,11 @@ bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_op
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);
 
-/* api_samples.c. The model of a graph; o: options of opening it, NULL: defaults. false: the context has the error, as for all of these functions. */
-bool api_model_of(quern *q, const struct graph *g, const char *name, const struct quern_model_opts *o, quern_model **m);
+/* api_samples.c. The model of a graph; is_f16: floats are f16 in inputs, outputs and between kernels. false: the context has the error, as for all of
+   these functions. */
+bool api_model_of(quern *q, const struct graph *g, const char *name, bool is_f16, quern_model **m);
+/* The model's sizes by its inputs, "H:480,W:640"; nothing if all are fixed. */
+void api_print_sizes(struct buf *b, const quern_model *m, quern_tensor *const *in, int n_in);
 enum { API_MAX_INPUTS = 64 };
 /* Samples of a model's inputs. */
 struct api_samples {

@@ -35,7 +35,7 @@ static bool net_open(struct job *j, struct api_net *n, const struct graph *g)
 
 static bool reopen(struct job *j, const struct graph *g, quern_model **m)
 {
-    return api_model_of(j->q, g, str_z(&j->arena, j->m->model->name), NULL, m);
+    return api_model_of(j->q, g, str_z(&j->arena, j->m->model->name), false, m);
 }
 
 /* Calibration. */

@@ -6,12 +6,26 @@
 
 #include "export/export.h"
 
-bool api_model_of(quern *q, const struct graph *g, const char *name, const struct quern_model_opts *o, quern_model **m)
+bool api_model_of(quern *q, const struct graph *g, const char *name, bool is_f16, quern_model **m)
 {
+    static const struct quern_io_opts f16[] = {{.type = "f16"}, {.type = "f16", .is_output = 1}};
+    struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
     struct buf b = {0};
-    bool ok = export_onnx_bytes(g, &b, &q->err) && quern_model_read(q, b.p, (size_t)b.n, name, o, m) == QUERN_OK;
+    if (is_f16) o.io = f16, o.n_io = countof(f16);
+    bool ok = export_onnx_bytes(g, &b, &q->err) && quern_model_read(q, b.p, (size_t)b.n, name, &o, m) == QUERN_OK;
     buf_release(&b);
     return ok;
+}
+
+void api_print_sizes(struct buf *b, const quern_model *m, quern_tensor *const *in, int n_in)
+{
+    for (int k = 0; k < n_in; k++) {
+        int64_t dim[MAX_RANK];
+        const char *text[MAX_RANK];
+        int rank = quern_model_input_shape(m, k, dim, text);
+        for (int d = 0; d < rank && rank == quern_tensor_rank(in[k]); d++)
+            if (dim[d] < 0 && *text[d]) buf_printf(b, "%s%s:%lld", b->n ? "," : "", text[d], (long long)quern_tensor_dims(in[k])[d]);
+    }
 }
 
 /* Samples. */
@@ -59,14 +73,7 @@ bool api_samples_each(struct api_samples *s, api_sample_fn *fn, void *user)
 static bool fit_sizes(const struct api_samples *s, quern_model *m)
 {
     struct buf b = {0};
-    for (int k = 0; k < s->n_in; k++) {
-        int64_t dim[MAX_RANK];
-        const char *text[MAX_RANK];
-        int rank = quern_model_input_shape(m, k, dim, text);
-        for (int d = 0; d < rank && rank == quern_tensor_rank(s->in[k]); d++)
-            if (dim[d] < 0 && *text[d])
-                buf_printf(&b, "%s%s:%lld", b.n ? "," : "", text[d], (long long)quern_tensor_dims(s->in[k])[d]);
-    }
+    api_print_sizes(&b, m, s->in, s->n_in);
     bool ok = !b.n || quern_model_optimize_for(m, b.p) == QUERN_OK;
     buf_release(&b);
     return ok;
@@ -84,7 +91,7 @@ bool api_net_open(struct api_net *n, struct api_samples *s, const struct graph *
     struct quern_compile_opts c = QUERN_OPTS(quern_compile_opts);
     c.device = device, c.threads = threads;
     *n = (struct api_net){.s = s, .g = g, .n_out = (int)g->output.n, .out = arena_array(a, quern_tensor *, g->output.n + 1)};
-    return api_model_of(s->m->q, g, str_z(a, s->m->model->name), NULL, &n->m) && first_sizes(s, n->m) && quern_compile(n->m, NULL, &c, &n->p) == QUERN_OK;
+    return api_model_of(s->m->q, g, str_z(a, s->m->model->name), false, &n->m) && first_sizes(s, n->m) && quern_compile(n->m, NULL, &c, &n->p) == QUERN_OK;
 }
 
 static void outputs_release(struct api_net *n)

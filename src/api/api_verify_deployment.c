@@ -42,28 +42,19 @@ static bool get(const struct job *j, const char *name, quern_tensor **t) { retur
 /* The graph as a model; with floats of 16 bits if the deployment's are. */
 static bool open_model(struct job *j, const struct graph *g, struct side *s)
 {
-    static const struct quern_io_opts f16[] = {{.type = "f16"}, {.type = "f16", .is_output = 1}};
-    struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
     bool is_narrow = false;
     for (u32 k = 0; k < g->input.n; k++)
         is_narrow |= graph_value(g, g->input.v[k])->dtype == DT_F32 && s->in[k] && quern_tensor_dtype(s->in[k]) == QUERN_F16;
-    if (is_narrow) o.io = f16, o.n_io = countof(f16);
     s->n_in = (int)g->input.n, s->n_out = (int)g->output.n;
     if (s->n_in > MAX_IO || s->n_out > MAX_IO) return err_set(&j->q->err, ERR_UNSUPPORTED, "more than %d inputs or outputs", MAX_IO);
-    return api_model_of(j->q, g, str_z(&j->a, j->net.name), &o, &s->m);
+    return api_model_of(j->q, g, str_z(&j->a, j->net.name), is_narrow, &s->m);
 }
 
 /* Sizes of the model from its inputs, as text. */
 static const char *sizes_of(struct job *j, const struct side *s)
 {
     struct buf b = {0};
-    for (int k = 0; k < s->n_in; k++) {
-        int64_t dim[MAX_RANK];
-        const char *text[MAX_RANK];
-        int rank = quern_model_input_shape(s->m, k, dim, text);
-        for (int d = 0; d < rank; d++)
-            if (dim[d] < 0 && *text[d]) buf_printf(&b, "%s%s:%lld", b.n ? "," : "", text[d], (long long)quern_tensor_dims(s->in[k])[d]);
-    }
+    api_print_sizes(&b, s->m, s->in, s->n_in);
     const char *z = b.n ? str_dup(&j->a, buf_view(&b)).p : NULL;
     buf_release(&b);
     return z;
